@@ -1,0 +1,93 @@
+"""The registry of options: what each accepts, returns and requires. The functions are in `strop.stages.<stage>`.
+
+The plan reads only this, so it decides what can work before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strop.errors import StropError, nearest
+
+CHAIN_STAGES = ("model", "prune", "export", "quantize", "compile", "engine")
+RUNNABLE = frozenset({"torch", "torch_compile", "torchscript", "aot_inductor", "ort", "openvino", "tensorrt"})
+NEEDS_ENGINE = frozenset({"onnx", "openvino"})
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to do a stage.
+
+    Attributes:
+        accepts: formats it takes; empty for options at the start of a chain.
+        returns: format it gives; `None`: the one it took.
+        requires: Python packages that must be installed.
+        device: `cuda` if it needs such a device.
+        before: options (as `stage` or `stage=option`) that cannot follow it, each with the reason.
+        uses_calibration: it reads calibration examples.
+    """
+
+    stage: str
+    name: str
+    accepts: tuple[str, ...] = ()
+    returns: str | None = None
+    requires: tuple[str, ...] = ()
+    device: str | None = None
+    before: dict[str, str] = field(default_factory=dict)
+    uses_calibration: bool = False
+
+
+_TORCHAO = "torchao's packed tensors have no form there"
+_BF16 = "its bfloat16 operators have no kernels there"
+
+OPTIONS: dict[tuple[str, str], Option] = {
+    (option.stage, option.name): option
+    for option in (
+        Option("dataset", "reviews"),
+        Option("dataset", "photos", requires=("PIL",)),
+        Option("dataset", "blobs"),
+        Option("dataset", "arrays"),
+        Option("dataset", "texts"),
+        Option("model", "transformers", returns="torch", requires=("torch", "transformers")),
+        Option("model", "factory", returns="torch", requires=("torch",)),
+        Option("model", "onnx", returns="onnx", requires=("onnx", "onnxruntime")),
+        Option("prune", "magnitude", ("torch",), "torch", ("torch",)),
+        Option("export", "onnx", ("torch",), "onnx", ("torch", "onnx", "onnxscript", "onnxruntime")),
+        Option("export", "optimum", ("torch",), "onnx", ("torch", "optimum", "onnxruntime")),
+        Option("quantize", "ort_int8_dynamic", ("onnx",), "onnx", ("onnx", "onnxruntime")),
+        Option("quantize", "ort_int8_static", ("onnx",), "onnx", ("onnx", "onnxruntime"), uses_calibration=True),
+        Option("quantize", "nncf_int8", ("onnx",), "openvino", ("nncf", "openvino"), uses_calibration=True),
+        Option(
+            "quantize",
+            "torchao_int8_dynamic",
+            ("torch",),
+            "torch",
+            ("torch", "torchao"),
+            before={"export": _TORCHAO, "compile=torchscript": _TORCHAO},
+        ),
+        Option("quantize", "bf16", ("torch",), "torch", ("torch",), before={"export": _BF16}),
+        Option("compile", "torchscript", ("torch",), "torchscript", ("torch",)),
+        Option("compile", "inductor", ("torch",), "torch_compile", ("torch",)),
+        Option("compile", "aot_inductor", ("torch",), "aot_inductor", ("torch",)),
+        Option("engine", "onnxruntime", ("onnx",), "ort", ("onnxruntime",)),
+        Option("engine", "onnxruntime_cuda", ("onnx",), "ort", ("onnxruntime",), device="cuda"),
+        Option("engine", "onnxruntime_tensorrt", ("onnx",), "ort", ("onnxruntime",), device="cuda"),
+        Option("engine", "openvino", ("onnx", "openvino"), "openvino", ("openvino",)),
+        Option("engine", "tensorrt", ("onnx",), "tensorrt", ("tensorrt",), device="cuda"),
+        Option("evaluate", "classification"),
+        Option("benchmark", "single_stream"),
+        Option("benchmark", "offline"),
+    )
+}
+
+
+def option(stage: str, name: str) -> Option:
+    """Return the option `name` of `stage`.
+
+    Raises:
+        StropError: there is none; the message names the nearest one.
+    """
+    if (stage, name) not in OPTIONS:
+        names = [known for of, known in OPTIONS if of == stage]
+        raise StropError(f"{stage}.method '{name}' is not known; {nearest(name, names)}")
+    return OPTIONS[stage, name]

@@ -1,0 +1,165 @@
+"""Tables that others read: their columns, types and units, with a version.
+
+`DESIGN`: SI base units, the unit in every name. A table of an unknown version is refused; old versions are read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strop.errors import StropError
+
+VERSION = 1
+
+SAMPLES = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("instance", pa.int32()),
+        ("block", pa.int32()),
+        ("arm", pa.string()),  # `reference` or `variant`
+        ("start_s", pa.float64()),  # since the run's start
+        ("latency_s", pa.float64()),
+        ("items", pa.int32()),  # examples in the call
+    ]
+)
+
+PREDICTIONS = pa.schema(
+    [
+        ("example_id", pa.string()),
+        ("label", pa.int64()),
+        ("prediction", pa.int64()),
+        ("score", pa.float64()),  # the metric's value for this example, 0 or 1 for accuracy
+    ]
+)
+
+VARIANTS = pa.schema(
+    [
+        ("study", pa.string()),
+        ("variant", pa.string()),
+        ("variant_id", pa.string()),
+        ("model", pa.string()),
+        ("dataset", pa.string()),
+        ("prune", pa.string()),
+        ("export", pa.string()),
+        ("quantize", pa.string()),
+        ("compile", pa.string()),
+        ("engine", pa.string()),
+        ("overrides", pa.string()),  # the combination as Hydra overrides
+        ("format", pa.string()),
+        ("chain", pa.string()),  # steps in order, `stage/id` joined by spaces
+        ("status", pa.string()),  # `planned` or `skipped`
+        ("reason", pa.string()),
+    ]
+)
+
+SUMMARY = pa.schema(
+    [
+        ("study", pa.string()),
+        ("variant", pa.string()),
+        ("variant_id", pa.string()),
+        ("run_id", pa.string()),
+        ("is_reference", pa.bool_()),
+        ("model", pa.string()),
+        ("dataset", pa.string()),
+        ("prune", pa.string()),
+        ("export", pa.string()),
+        ("quantize", pa.string()),
+        ("compile", pa.string()),
+        ("engine", pa.string()),
+        ("overrides", pa.string()),
+        ("format", pa.string()),
+        ("runtime", pa.string()),
+        ("precision", pa.string()),  # precision that the runtime says it really uses
+        ("device", pa.string()),
+        ("threads", pa.int32()),
+        ("scenario", pa.string()),
+        ("batch_size", pa.int32()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("log", pa.string()),
+        ("repeat", pa.string()),
+        ("latency_mean_s", pa.float64()),
+        ("latency_p50_s", pa.float64()),
+        ("latency_p90_s", pa.float64()),
+        ("latency_p99_s", pa.float64()),
+        ("throughput_per_s", pa.float64()),
+        ("speedup", pa.float64()),
+        ("speedup_low", pa.float64()),
+        ("speedup_high", pa.float64()),
+        ("calls", pa.int64()),
+        ("instances", pa.int32()),
+        ("stopped_by", pa.string()),
+        ("metric", pa.string()),
+        ("quality", pa.float64()),
+        ("quality_drop", pa.float64()),
+        ("quality_drop_low", pa.float64()),
+        ("quality_drop_high", pa.float64()),
+        ("fidelity", pa.float64()),  # share of test examples whose prediction is the reference's
+        ("examples", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("peak_memory_bytes", pa.int64()),
+        ("build_s", pa.float64()),
+        ("load_s", pa.float64()),
+        ("first_call_s", pa.float64()),
+        ("noisy", pa.bool_()),
+        ("noisy_reason", pa.string()),
+        ("feasible", pa.bool_()),
+        ("infeasible_reason", pa.string()),
+        ("pareto", pa.bool_()),
+        ("recommended", pa.bool_()),
+        ("artifact", pa.string()),  # folder to ship, below results/
+        ("mlflow_run_id", pa.string()),
+    ]
+)
+
+SCHEMAS = {"samples": SAMPLES, "predictions": PREDICTIONS, "variants": VARIANTS, "summary": SUMMARY}
+
+
+def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """Return rows as a table of schema `name`; a missing key is null, an unknown one is an error (KeyError)."""
+    schema = SCHEMAS[name]
+    unknown = {key for row in rows for key in row} - set(schema.names)
+    if unknown:
+        raise KeyError(f"columns {sorted(unknown)} are not in the schema '{name}'")
+    full = [{key: row.get(key) for key in schema.names} for row in rows]
+    return pa.Table.from_pylist(full, schema=schema)
+
+
+def write(name: str, rows: list[dict[str, Any]] | pa.Table, path: Path) -> None:
+    """Write a table of schema `name` by rename, with name and version in its metadata."""
+    data = rows if isinstance(rows, pa.Table) else table(name, rows)
+    data = data.cast(SCHEMAS[name]).replace_schema_metadata({"strop_table": name, "strop_version": str(VERSION)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    pq.write_table(data, temporary)
+    temporary.replace(path)
+
+
+def read(name: str, path: Path) -> pa.Table:
+    """Read a table of schema `name`; columns that an older version lacks are null.
+
+    Raises:
+        StropError: the file is missing, damaged, of another table, or of a newer version.
+    """
+    try:
+        data = pq.read_table(path)
+    except FileNotFoundError:
+        raise StropError(f"{path}: not there; run the study first") from None
+    except (OSError, pa.ArrowException) as error:
+        raise StropError(f"{path}: not a readable Parquet file ({error}); delete it and run the study again") from None
+    metadata = data.schema.metadata or {}
+    found, version = metadata.get(b"strop_table", b"?").decode(), int(metadata.get(b"strop_version", b"0"))
+    if found != name:
+        raise StropError(f"{path}: holds the table '{found}', not '{name}'")
+    if version > VERSION:
+        raise StropError(f"{path}: version {version} of '{name}', this strop reads up to {VERSION}; update strop")
+    rows = data.num_rows
+    for column in SCHEMAS[name]:
+        if column.name not in data.column_names:
+            data = data.append_column(column, pa.nulls(rows, column.type))
+    return data.select(SCHEMAS[name].names)

@@ -1,0 +1,75 @@
+"""What a session is, and which runtime opens which format."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from strop.artifact import Artifact, Tensor
+from strop.errors import StageFailure
+
+Feeds = dict[str, np.ndarray]
+Call = Callable[[], Any]
+
+RUNTIMES = {
+    "torch": "strop.runtimes.torch",
+    "torch_compile": "strop.runtimes.torch",
+    "torchscript": "strop.runtimes.torch",
+    "aot_inductor": "strop.runtimes.torch",
+    "onnx": "strop.runtimes.onnxruntime",
+    "ort": "strop.runtimes.onnxruntime",
+    "openvino": "strop.runtimes.openvino",
+    "tensorrt": "strop.runtimes.tensorrt",
+}
+
+
+class Session(Protocol):
+    """An artifact loaded on a device, ready to be called.
+
+    Attributes:
+        inputs: what it takes, in order.
+        outputs: what it gives, in order.
+        facts: what the runtime says of itself after loading: `runtime`, `version`, `threads`, `precision` (the one
+            really used: `f32`, `bf16`, `int8`, ...), `providers` where there are such.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    facts: dict[str, Any]
+
+    def prepare(self, feeds: Feeds) -> Call:
+        """Convert `feeds` to what the runtime takes, and return a call that is complete when it returns.
+
+        The call alone is timed, so it converts nothing; its result goes to `to_numpy` afterwards.
+        """
+        ...
+
+    def to_numpy(self, raw: Any) -> Feeds:
+        """Return a call's result as output name -> array."""
+        ...
+
+
+def run(session: Session, feeds: Feeds) -> Feeds:
+    """Call `session` once on a batch: input name -> array in, output name -> array out."""
+    return session.to_numpy(session.prepare(feeds)())
+
+
+def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> Session:
+    """Load an artifact.
+
+    Args:
+        artifact: a finished artifact of a format in `RUNTIMES`; its files are verified by hash first.
+        threads: threads of one call [1].
+        device: `cpu` or `cuda`.
+
+    Raises:
+        StageFailure: the format has no runtime here, or the device was not got (`skipped`), or loading failed.
+    """
+    format_ = artifact.manifest.format or "?"
+    if format_ not in RUNTIMES:
+        raise StageFailure("skipped", f"no runtime executes the format '{format_}' on this machine")
+    module = importlib.import_module(RUNTIMES[format_])
+    return module.open_session(artifact.verify(), threads=threads, device=device)
