@@ -13,11 +13,15 @@ from typing import Any, Optional
 # ruff: noqa: UP045
 
 
-def setting(default: Any, help: str) -> Any:
-    """A dataclass field with its meaning; `default` may be a type such as `dict`, made anew for each object."""
+def setting(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    """A dataclass field with its meaning; `default` may be a type such as `dict`, made anew for each object.
+
+    `choices`, if any, are the only values allowed; the plan refuses others before any job starts.
+    """
+    metadata = {"help": help, "choices": choices}
     if isinstance(default, type):
-        return field(default_factory=default, metadata={"help": help})
-    return field(default=default, metadata={"help": help})
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,15 @@ class Model(Stage):
 
     source: Source = setting(Source, "weights")
     task: str = setting("sequence_classification", "transformers: what the model's head does")
-    head: str = setting("none", "`logistic`: fit a linear classifier on mean-pooled embeddings of the train split")
+    head: str = setting(
+        "none", "`logistic`: fit a linear classifier on mean-pooled embeddings of the train split", ("none", "logistic")
+    )
     max_length: int = setting(128, "longest text, in tokens; what is longer is cut")
     factory: Optional[str] = setting(None, "`module:function` or `file.py:function` that returns the torch module")
     factory_args: dict[str, Any] = setting(dict, "keyword arguments of the factory")
-    preprocess: str = setting("none", "what makes inputs of the raw examples: `none`, `tokenize` or `image`")
+    preprocess: str = setting(
+        "none", "what makes inputs of the raw examples: `none`, `tokenize` or `image`", ("none", "tokenize", "image")
+    )
     image_size: int = setting(224, "height and width of the input image [pixel]")
     image_crop: float = setting(0.875, "share of the short side that the centre crop keeps [1]")
     image_mean: float = setting(127.0, "subtracted from each pixel value 0..255")
@@ -80,7 +88,9 @@ class Prune(Stage):
     """Set weights to zero."""
 
     amount: float = setting(0.0, "share of the weights that are set to zero [1]")
-    scope: str = setting("global", "`global`: one threshold for all layers; `layer`: the same share of each layer")
+    scope: str = setting(
+        "global", "`global`: one threshold for all layers; `layer`: the same share of each layer", ("global", "layer")
+    )
     min_cosine: float = setting(0.5, "outputs less like the reference's than this are `wrong_output` [1]")
 
 
@@ -97,12 +107,16 @@ class Quantize(Stage):
     """Fewer bits for weights and activations."""
 
     per_channel: bool = setting(True, "one scale per output channel instead of one per tensor")
-    weight_type: str = setting("int8", "type of the quantized weights: `int8` or `uint8`")
+    weight_type: str = setting("int8", "type of the quantized weights: `int8` or `uint8`", ("int8", "uint8"))
     calibration_examples: int = setting(128, "calibration examples that are used, at most [1]")
-    calibration_method: str = setting("minmax", "activation ranges: `minmax`, `entropy` or `percentile`")
+    calibration_method: str = setting(
+        "minmax", "activation ranges: `minmax`, `entropy` or `percentile`", ("minmax", "entropy", "percentile")
+    )
     op_types: list[str] = setting(list, "operators to quantize; empty: all that the library knows")
     reduce_range: bool = setting(False, "7-bit weights: no saturation on CPUs with AVX2 but without VNNI")
-    model_type: str = setting("none", "nncf: `transformer` treats attention and its masks with care")
+    model_type: str = setting(
+        "none", "nncf: `transformer` treats attention and its masks with care", ("none", "transformer")
+    )
     min_cosine: float = setting(0.9, "outputs less like the reference's than this are `wrong_output` [1]")
 
 
@@ -111,7 +125,7 @@ class Compile(Stage):
     """Compile the torch model."""
 
     dynamic: bool = setting(True, "one program for all shapes instead of one per shape")
-    mode: str = setting("default", "torch.compile's mode")
+    mode: str = setting("default", "torch.compile's mode", ("default", "reduce-overhead", "max-autotune"))
     min_cosine: float = setting(0.999, "outputs less like the artifact's before this step are `wrong_output` [1]")
 
 
@@ -119,8 +133,14 @@ class Compile(Stage):
 class Engine(Stage):
     """Build what a runtime loads."""
 
-    graph_optimization: str = setting("all", "ONNX Runtime: `disabled`, `basic`, `extended` or `all`")
-    precision: str = setting("f32", "OpenVINO: precision of what is not quantized: `f32`, `bf16`, `f16` or `auto`")
+    graph_optimization: str = setting(
+        "all", "ONNX Runtime: `disabled`, `basic`, `extended` or `all`", ("disabled", "basic", "extended", "all")
+    )
+    precision: str = setting(
+        "f32",
+        "OpenVINO: precision of what is not quantized: `f32`, `bf16`, `f16` or `auto`",
+        ("f32", "bf16", "f16", "auto"),
+    )
     workspace_bytes: int = setting(2**30, "TensorRT: scratch memory that the builder may use [byte]")
     min_cosine: float = setting(0.999, "outputs less like the artifact's before this step are `wrong_output` [1]")
 
@@ -149,7 +169,7 @@ class Benchmark(Stage):
 class Device:
     """Where it runs."""
 
-    kind: str = setting("cpu", "`cpu` or `cuda`")
+    kind: str = setting("cpu", "`cpu` or `cuda`", ("cpu", "cuda"))
     threads: int = setting(1, "threads of one call, for every runtime [1]")
     huge_pages: bool = setting(True, "ask glibc for huge pages: less luck in where memory falls, for both arms")
 
@@ -158,7 +178,7 @@ class Device:
 class Tracking:
     """Where runs are logged."""
 
-    method: str = setting("mlflow", "`mlflow` or `none`")
+    method: str = setting("mlflow", "`mlflow` or `none`", ("mlflow", "none"))
     uri: Optional[str] = setting(None, "tracking server; without it MLFLOW_TRACKING_URI, then the embedded store")
 
 
@@ -168,7 +188,6 @@ class Study:
 
     name: str = setting("???", "folder of the results and name of the MLflow experiment")
     question: str = setting("", "what the study answers")
-    scenarios: list[str] = setting(list, "options of `benchmark` to measure each variant under; empty: the chosen one")
     reference: dict[str, str] = setting(dict, "options of the reference that differ from `none`, as stage: option")
     limits: dict[str, float] = setting(dict, "column of the summary: most (or for quality, least) that is acceptable")
     objective: str = setting("speedup", "column of the summary that the recommended variant is best in")
@@ -190,7 +209,9 @@ class Config:
     device: Device = setting(Device, "")
     tracking: Tracking = setting(Tracking, "")
     study: Study = setting(Study, "")
-    on_failure: str = setting("continue", "`continue` with the other variants, or `stop` at the first failure")
+    on_failure: str = setting(
+        "continue", "`continue` with the other variants, or `stop` at the first failure", ("continue", "stop")
+    )
 
 
 STAGE_SETTINGS: dict[str, type] = {

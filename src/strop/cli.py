@@ -1,0 +1,172 @@
+"""The command line: plan, run, best, sync, ui, repeat."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from strop.errors import StropError, nearest, one_line
+
+Arguments = argparse.Namespace
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, or 2 with one line on stderr for a mistake in what was asked."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(COMMANDS[arguments.command](arguments))
+    except (StropError, OSError) as error:
+        print(f"strop: {one_line(error)}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        """Name the nearest command; argparse would print its usage first."""
+        words = [word for word in sys.argv[1:2] if not word.startswith("-")]
+        hint = f"; {nearest(words[0], COMMANDS)}" if words and words[0] not in COMMANDS else "; see strop --help"
+        self.exit(2, f"strop: {message.partition(' (choose')[0]}{hint}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="strop", description="Which optimized form of a model to ship on given hardware.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def add(name: str, help: str, overrides: bool = True) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help)
+        sub.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
+        if overrides:
+            sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="study=NAME and Hydra overrides")
+        return sub
+
+    add("plan", "Show what a study would do: variants, chains, shared steps, what is cached and what is skipped.")
+    run = add("run", "Run a study with Snakemake, and print the decision.")
+    run.add_argument("--cores", default="all", help="cores to use, or 'all'")
+    run.add_argument("-n", "--dry-run", action="store_true", help="show the jobs only")
+    add("best", "Print a finished study's table, decision, and the files to ship.")
+    add("sync", "Send the runs that the tracking server lacks.")
+    ui = add("ui", "Serve the MLflow UI of the embedded store, on this machine only.", overrides=False)
+    ui.add_argument("--port", type=int, default=5000, help="port on the loopback interface")
+    repeat = add("repeat", "Do one step again, in the foreground, and show its log.", overrides=False)
+    repeat.add_argument("step", metavar="STAGE/ID", help="the step, as a failure names it")
+    return parser
+
+
+def project_folder() -> Path:
+    """Return the nearest folder, from here upwards, that holds a Snakefile and conf/.
+
+    Raises:
+        StropError: there is none.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "Snakefile").is_file() and (folder / "conf").is_dir():
+            return folder
+    raise StropError(f"{here}: no Snakefile and conf/ here or above; go to the project's folder")
+
+
+def _plan_of(arguments: Arguments) -> dict[str, Any]:
+    from strop.plan import open_plan
+
+    return open_plan(arguments.overrides, project_folder() / "conf", arguments.results)
+
+
+def plan(arguments: Arguments) -> int:
+    """Print the plan."""
+    from rich.console import Console
+
+    from strop.report.plan_table import print_plan
+
+    print_plan(_plan_of(arguments), arguments.results, Console())
+    return 0
+
+
+def run(arguments: Arguments) -> int:
+    """Hand the study to Snakemake; mistakes are found before it starts."""
+    _plan_of(arguments)
+    command = [sys.executable, "-m", "snakemake", "--cores", str(arguments.cores)]
+    command += ["--snakefile", str(project_folder() / "Snakefile")]
+    command += ["-n"] if arguments.dry_run else []
+    command += ["--config", f"results={arguments.results}", f"overrides={shlex.join(arguments.overrides)}"]
+    return subprocess.call(command)
+
+
+def best(arguments: Arguments) -> int:
+    """Print the decision of a study that has run."""
+    from rich.console import Console
+
+    from strop.report.tables import print_study
+
+    found = _plan_of(arguments)
+    summary = arguments.results / "studies" / found["study"]["name"] / "summary.parquet"
+    if not summary.is_file():
+        raise StropError(f"{summary}: not there; run it first: strop run {shlex.join(arguments.overrides)}")
+    print_study(found, arguments.results, Console())
+    return 0
+
+
+def sync(arguments: Arguments) -> int:
+    """Send what the tracking server lacks."""
+    from strop.stages.track import sync as send
+
+    done = send(_plan_of(arguments), arguments.results)
+    print(f"strop: {done.sent} runs sent, {done.present} were there, {done.failed} failed{done.reason_suffix}")
+    return 1 if done.failed else 0
+
+
+def ui(arguments: Arguments) -> int:
+    """Serve the embedded store's UI."""
+    from strop.tracking import ui_command
+
+    command = ui_command(arguments.results, arguments.port)
+    print(f"strop: http://127.0.0.1:{arguments.port} (Ctrl-C ends it)", file=sys.stderr)
+    return subprocess.call(command)
+
+
+def repeat(arguments: Arguments) -> int:
+    """Do one step again under the same limits, and show what it printed."""
+    from strop.plan import load_plan
+    from strop.supervise import run_step
+
+    step = _find_step(arguments.step, arguments.results, load_plan)
+    manifest = run_step(step, results=arguments.results, project=project_folder())
+    if manifest.log:
+        print(Path(manifest.log).read_text(encoding="utf-8", errors="replace"))
+    print(f"{manifest.key} {manifest.option}: {manifest.status} in {manifest.seconds:.1f} s {manifest.error or ''}")
+    return 0 if manifest.status == "ok" else 1
+
+
+def _find_step(key: str, results: Path, load: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    known: set[str] = set()
+    for path in sorted((results / "plans").glob("*.json"), key=os.path.getmtime, reverse=True):
+        steps: dict[str, Any] = load(path)["steps"]
+        if key in steps:
+            found: dict[str, Any] = steps[key]
+            return found
+        known |= set(steps)
+    raise StropError(f"{key}: no plan in {results}/plans has this step; {nearest(key, known)}")
+
+
+COMMANDS: dict[str, Callable[[Arguments], int]] = {
+    "plan": plan,
+    "run": run,
+    "best": best,
+    "sync": sync,
+    "ui": ui,
+    "repeat": repeat,
+}
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    sys.exit(main())

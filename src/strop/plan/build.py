@@ -1,0 +1,277 @@
+"""From a sweep to a plan: variants, chains, steps with content ids, runs. Equal steps are one step."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strop import machine
+from strop.ids import PACKAGE, digest
+from strop.options import CHAIN_STAGES, Option, option
+from strop.plan.chain import NoChain, format_of, resolve
+from strop.plan.compose import Composed, Composer
+from strop.plan.content import local_content
+from strop.plan.problems import option_problem
+from strop.plan.sweep import Sweep, make_sweep
+from strop.settings import NOT_IN_IDS
+
+PLAN_VERSION = 1
+ON_DEVICE = frozenset({"engine", "evaluate", "benchmark"})
+TRANSFORMS = ("prune", "export", "quantize", "compile", "engine")
+SHOWN = ("model", "dataset", *TRANSFORMS)
+
+
+@dataclass
+class Plan:
+    """A plan in the making; `make_plan` returns it as plain JSON values."""
+
+    project: Path
+    study: str
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    contents: dict[str, list[float]] = field(default_factory=dict)
+
+
+def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
+    """Plan a study.
+
+    Args:
+        overrides: Hydra overrides, sweeps included; `study=name` chooses the study.
+        conf: folder of the config groups; paths in settings are relative to its parent.
+
+    Returns:
+        The plan as JSON values: `study`, `device`, `tracking`, `steps` (key -> step), `variants`, `runs`.
+
+    Raises:
+        StropError: anything that is wrong with the overrides or conf/; one line.
+    """
+    composer = Composer(conf)
+    sweep = make_sweep(overrides, composer)
+    base = composer.compose(list(sweep.combinations[0]))
+    plan = Plan(conf.resolve().parent, base.values["study"]["name"])
+    for combination in sweep.combinations:
+        _add_combination(plan, list(combination), sweep, composer)
+    _name_apart(plan)
+    return {
+        "plan_version": PLAN_VERSION,
+        "overrides": overrides,
+        "study": {**base.values["study"], "option": sweep.study},
+        "axes": sweep.axes,
+        "on_failure": base.values["on_failure"],
+        "device": {
+            "name": base.choices["device"],
+            **base.values["device"],
+            "fingerprint": machine.fingerprint(base.values["device"]),
+        },
+        "tracking": base.values["tracking"],
+        "contents": plan.contents,
+        "combinations": len(sweep.combinations),
+        "steps": plan.steps,
+        "variants": list(plan.variants.values()),
+        "runs": list(plan.runs.values()),
+    }
+
+
+def _add_combination(plan: Plan, combination: list[str], sweep: Sweep, composer: Composer) -> None:
+    composed = composer.compose(combination)
+    reference = composer.compose(_reference_overrides(combination, composed))
+    reference_chain = _chain_or_reason(reference)
+    for at, is_reference in ((reference, True), (composed, False)):
+        words = " ".join(w for w in combination if w.partition("=")[0].lstrip("+") in sweep.axes)
+        chain = _chain_or_reason(at)
+        if not isinstance(chain, str) and isinstance(reference_chain, str):
+            chain = f"the reference cannot work: {reference_chain}"
+        if isinstance(chain, str):
+            _add_skipped(plan, at, words, chain)
+            continue
+        keys = _add_chain(plan, at, chain)
+        variant = _add_variant(plan, at, chain, keys, "" if is_reference else words, sweep)
+        if not isinstance(reference_chain, str):
+            reference_keys = _add_chain(plan, reference, reference_chain)
+            _add_run(plan, at, variant, keys, reference_keys)
+
+
+def _reference_overrides(combination: list[str], composed: Composed) -> list[str]:
+    """Return the combination with all transforming stages as the study's reference has them."""
+    kept = [w for w in combination if w.partition("=")[0].lstrip("+").split(".")[0] not in TRANSFORMS]
+    options = dict.fromkeys(TRANSFORMS, "none") | {"export": "auto"} | composed.values["study"]["reference"]
+    if composed.values["model"]["method"] == "onnx" and options["engine"] == "none":
+        options["engine"] = "onnxruntime"  # an ONNX file has no eager form: its author's runtime is ONNX Runtime
+    return kept + [f"{stage}={name}" for stage, name in options.items()]
+
+
+def _chain_or_reason(at: Composed) -> list[Option] | str:
+    methods = {stage: at.values[stage]["method"] for stage in CHAIN_STAGES}
+    try:
+        return resolve(methods, lambda item: option_problem(item, at.values["device"]["kind"]))
+    except NoChain as reason:
+        return str(reason)
+
+
+@functools.cache
+def reads(stage: str, method: str) -> tuple[str, ...]:
+    """Return the settings that an option's function takes: its keyword-only parameters, read without importing it."""
+    tree = ast.parse((PACKAGE / "stages" / f"{stage}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == method:
+            return tuple(argument.arg for argument in node.args.kwonlyargs)
+    raise LookupError(f"strop.stages.{stage} has no function '{method}'")
+
+
+def _add_step(plan: Plan, at: Composed, item: Option, upstream: dict[str, str], label: str) -> str:
+    """Add a step, unless an equal one is there, and return its key `<stage>/<id>`."""
+    values = at.values["export" if item.stage == "export" else item.stage]
+    settings = {name: values[name] for name in reads(item.stage, item.name)}
+    if "min_cosine" in values:
+        settings["min_cosine"] = values["min_cosine"]
+    content = local_content(settings, plan.project, plan.contents, item.stage)
+    identity: dict[str, Any] = {"stage": item.stage, "option": item.name, "settings": settings, "upstream": upstream}
+    if content:
+        identity["content"] = content
+    if item.stage in ON_DEVICE:
+        identity["device"] = machine.fingerprint(at.values["device"])
+    key = f"{item.stage}/{digest(identity)}"
+    plan.steps.setdefault(
+        key,
+        {
+            "stage": item.stage,
+            "id": key.partition("/")[2],
+            "option": item.name,
+            "settings": settings,
+            "upstream": upstream,
+            "label": label,
+            "requires": list(item.requires),
+            "device": at.values["device"],
+            **{name: values[name] for name in sorted(NOT_IN_IDS - {"method"})},
+        },
+    )
+    return key
+
+
+def _add_chain(plan: Plan, at: Composed, chain: list[Option]) -> list[str]:
+    dataset = _add_step(plan, at, option("dataset", at.values["dataset"]["method"]), {}, at.choices["dataset"])
+    model = _add_step(plan, at, chain[0], {"dataset": dataset}, at.choices["model"])
+    keys = [dataset, model]
+    label = at.choices["model"]
+    for item in chain[1:]:
+        label = item.name if item.stage == "export" else at.choices[item.stage]
+        keys.append(_add_step(plan, at, item, {"source": keys[-1], "model": model}, label))
+    return keys
+
+
+def _add_variant(
+    plan: Plan, at: Composed, chain: list[Option], keys: list[str], words: str, sweep: Sweep
+) -> dict[str, Any]:
+    variant_id = digest(keys)
+    return plan.variants.setdefault(
+        variant_id,
+        {
+            "variant": _name(at, chain, sweep),
+            "variant_id": variant_id,
+            **{stage: at.choices[stage] for stage in SHOWN},
+            "overrides": words,
+            "format": format_of(chain),
+            "chain": keys,
+            "status": "planned",
+            "reason": None,
+        },
+    )
+
+
+def _add_skipped(plan: Plan, at: Composed, words: str, reason: str) -> None:
+    options = {stage: at.choices[stage] for stage in SHOWN}
+    variant_id = digest({"skipped": options, "words": words})
+    name = _joined([at.choices[stage] for stage in TRANSFORMS]) or "eager"
+    plan.variants.setdefault(
+        variant_id,
+        {
+            "variant": name,
+            "variant_id": variant_id,
+            **options,
+            "overrides": words,
+            "format": None,
+            "chain": [],
+            "status": "skipped",
+            "reason": reason,
+        },
+    )
+
+
+def _add_run(plan: Plan, at: Composed, variant: dict[str, Any], keys: list[str], reference: list[str]) -> None:
+    dataset, model = keys[0], keys[1]
+    name = variant["variant"]
+    evaluate = _add_step(plan, at, _of(at, "evaluate"), {"source": keys[-1], "model": model}, name)
+    on_reference = _add_step(plan, at, _of(at, "evaluate"), {"source": reference[-1], "model": model}, "reference")
+    upstream = {"source": keys[-1], "reference": reference[-1], "model": model}
+    benchmark = _add_step(plan, at, _of(at, "benchmark"), upstream, name)
+    plan.steps[benchmark]["context"] = {"min_cosine": _floor(plan, keys)}
+    run_id = benchmark.partition("/")[2]
+    track = digest({"run": run_id, "study": plan.study, "tracking": at.values["tracking"]})
+    plan.runs.setdefault(
+        run_id,
+        {
+            "run_id": run_id,
+            **{key: variant[key] for key in ("variant", "variant_id", *SHOWN, "overrides", "format")},
+            "is_reference": keys == reference,
+            "scenario": at.choices["benchmark"],
+            "batch_size": at.values["benchmark"]["batch_size"],
+            "device": at.choices["device"],
+            "threads": at.values["device"]["threads"],
+            "chain": keys[1:],
+            "dataset_step": dataset,
+            "evaluate": evaluate,
+            "reference_evaluate": on_reference,
+            "benchmark": benchmark,
+            "track": f"track/{track}",
+        },
+    )
+
+
+def _of(at: Composed, stage: str) -> Option:
+    return option(stage, at.values[stage]["method"])
+
+
+def _floor(plan: Plan, keys: list[str]) -> float:
+    """Return the lowest agreement with the reference that a chain's steps allow [1]."""
+    return float(min(plan.steps[key]["settings"].get("min_cosine", 0.999) for key in keys))
+
+
+def _name(at: Composed, chain: list[Option], sweep: Sweep) -> str:
+    """Name a variant by its options that do something, the models if there are several, and the swept settings."""
+    stages = {item.stage for item in chain}
+    words = [at.choices[stage] for stage in TRANSFORMS if stage in stages and at.choices[stage] != "auto"]
+    words = words or ["eager" if chain[0].returns == "torch" else str(chain[0].returns)]
+    words = [at.choices[group] for group in ("model", "dataset", "device") if group in sweep.axes] + words
+    for key in sweep.axes:
+        stage, _, setting = key.partition(".")
+        if setting and (stage in stages or stage in ("model", "dataset", "device")):
+            method = next((item.name for item in chain if item.stage == stage), None)
+            if method is None or setting.split(".")[0] in reads(stage, method):
+                words.append(f"{setting}={_value(at.values, key)}")
+    return _joined(words)
+
+
+def _value(values: dict[str, Any], key: str) -> Any:
+    for part in key.split("."):
+        values = values[part]
+    return values
+
+
+def _joined(words: list[str]) -> str:
+    return "+".join(word for word in words if word not in ("none", "auto"))
+
+
+def _name_apart(plan: Plan) -> None:
+    """Give variants that would share a name their id as a suffix, so that a name means one variant."""
+    planned = [v for v in plan.variants.values() if v["status"] == "planned"]
+    names = [v["variant"] for v in planned]
+    for variant in planned:
+        if names.count(variant["variant"]) > 1:
+            variant["variant"] += f"@{variant['variant_id'][:6]}"
+    by_id = {v["variant_id"]: v["variant"] for v in planned}
+    for run in plan.runs.values():
+        run["variant"] = by_id[run["variant_id"]]

@@ -1,0 +1,1 @@
+"""What people read: tables on a terminal, and the report page."""

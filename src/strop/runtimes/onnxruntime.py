@@ -1,0 +1,165 @@
+"""Sessions of ONNX Runtime, for the formats `onnx` (a model as exported) and `ort` (optimized for one machine)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strop.artifact import Artifact, Manifest, Tensor
+from strop.errors import StageFailure, one_line
+from strop.runtimes.session import Call, Feeds
+
+CPU_PROVIDER = "CPUExecutionProvider"
+ERRORS_ONLY = 3
+
+
+class OnnxRuntimeSession:
+    """A session whose calls use IO binding: inputs are placed on the device once, before the timed call."""
+
+    def __init__(self, session: Any, manifest: Manifest, facts: dict[str, Any]) -> None:
+        self.inputs: tuple[Tensor, ...] = manifest.inputs
+        self.outputs: tuple[Tensor, ...] = manifest.outputs
+        self.facts = facts
+        self._session = session
+        self._names = [output.name for output in session.get_outputs()]
+        self._dtypes = {value.name: value.type for value in session.get_inputs()}
+        self._device = "cpu" if facts["providers"][0] == CPU_PROVIDER else "cuda"
+
+    def prepare(self, feeds: Feeds) -> Call:
+        """Bind `feeds`; inputs that the graph does not have (an export may drop them) are left out."""
+        import onnxruntime
+
+        binding = self._session.io_binding()
+        for name in self._dtypes:
+            if name not in feeds:
+                raise StageFailure("wrong_output", f"input '{name}' of the model is not among {sorted(feeds)}")
+            value = _contiguous(feeds[name])
+            binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value, self._device, 0))
+        for name in self._names:
+            binding.bind_output(name, self._device)
+        return self._call(binding)
+
+    def _call(self, binding: Any) -> Call:
+        run = self._session.run_with_iobinding
+        if self._device == "cpu":
+
+            def call() -> Any:
+                run(binding)
+                return binding
+        else:
+
+            def call() -> Any:
+                run(binding)
+                binding.synchronize_outputs()
+                return binding
+
+        return call
+
+    def to_numpy(self, raw: Any) -> Feeds:
+        """Copy the outputs of the last call of one prepared batch."""
+        return {name: np.array(value) for name, value in zip(self._names, raw.copy_outputs_to_cpu(), strict=True)}
+
+
+def _contiguous(value: np.ndarray) -> np.ndarray:
+    # ONNX Runtime takes text as objects; everything else by its memory.
+    return value.astype(object) if value.dtype.kind in "US" else np.ascontiguousarray(value)
+
+
+def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> OnnxRuntimeSession:
+    """Load an artifact of format `onnx` or `ort` with the providers in its details (`providers`; default: the CPU).
+
+    Args:
+        artifact: its model is loaded by path, so that external weights are found beside it.
+        threads: threads inside of an operator [1]; operators run one after the other.
+        device: unused here: the providers were chosen when the artifact was built.
+
+    Raises:
+        StageFailure: `skipped` if the session did not get its provider, `build_failed` if the model does not load.
+    """
+    del device
+    manifest = artifact.manifest
+    providers = list(manifest.details.get("providers", [CPU_PROVIDER]))
+    path = model_path(artifact)
+    options = session_options(threads, "disabled" if manifest.format == "ort" else "all")
+    session = create(path, options, providers, dict(manifest.details.get("provider_options", {})))
+    return OnnxRuntimeSession(session, manifest, _facts(session, manifest, path, threads))
+
+
+def model_path(artifact: Artifact) -> Path:
+    """Return the artifact's one model file (`*.onnx`), verified."""
+    names = [file.path for file in artifact.manifest.files if file.path.endswith(".onnx")]
+    if len(names) != 1:
+        raise StageFailure("build_failed", f"{artifact.folder}: holds {len(names)} .onnx files, expected one")
+    return artifact.file(names[0])
+
+
+def session_options(threads: int, level: str) -> Any:
+    """Return session options: `threads` [1] that sleep between calls, sequential, quiet, optimized up to `level`.
+
+    `level` is a value of the setting `engine.graph_optimization`.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = ERRORS_ONLY
+    levels = {"disabled": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{levels[level]}")
+    return options
+
+
+def create(path: Path, options: Any, providers: list[str], provider_options: dict[str, Any]) -> Any:
+    """Return an `onnxruntime.InferenceSession` that really runs on the first of `providers`.
+
+    Raises:
+        StageFailure: see `open_session`.
+    """
+    import onnxruntime as ort
+
+    wanted = providers[0]
+    if wanted != CPU_PROVIDER:
+        # Without this a session asked for a GPU that is not there runs on the CPU and says nothing.
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        if wanted not in ort.get_available_providers():
+            raise StageFailure("skipped", f"this ONNX Runtime was built without {wanted}")
+    session = _loaded(
+        lambda: ort.InferenceSession(
+            str(path), options, providers=[(name, provider_options.get(name, {})) for name in providers]
+        ),
+        path,
+        wanted,
+    )
+    if wanted not in session.get_providers():
+        raise StageFailure("skipped", f"a session asked for {wanted} got {', '.join(session.get_providers())}")
+    return session
+
+
+def _loaded(make: Callable[[], Any], path: Path, wanted: str) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        if wanted != CPU_PROVIDER:
+            raise StageFailure("skipped", f"{wanted} gives no session: {one_line(error, 200)}") from error
+        raise StageFailure("build_failed", f"{path.name}: ONNX Runtime does not load it: {one_line(error)}") from error
+
+
+def _facts(session: Any, manifest: Manifest, path: Path, threads: int) -> dict[str, Any]:
+    import onnxruntime as ort
+
+    precision = manifest.details.get("precision")
+    if precision is None:
+        from strop.graph import graph_precision, load_graph
+
+        precision = graph_precision(load_graph(path))
+    return {
+        "runtime": "onnxruntime",
+        "version": ort.__version__,
+        "threads": threads,
+        "precision": precision,
+        "providers": session.get_providers(),
+    }

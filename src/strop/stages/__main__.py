@@ -1,0 +1,94 @@
+"""The child process of one step: `python -m strop.stages JOB.json`. It leaves `.result.json` in the step's folder."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import importlib
+import json
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from strop.artifact import Manifest, list_files, write_atomically
+from strop.errors import StageFailure, StropError, one_line
+from strop.job import Job, Made
+from strop.options import CHAIN_STAGES
+from strop.supervise import RESULT
+
+PR_SET_PDEATHSIG = 1
+FAILED = {"export": "export_unsupported", "evaluate": "crashed", "benchmark": "crashed"}
+
+
+def main(path: str) -> None:
+    """Do the step that the job file describes, and write its result; never raise."""
+    die_with_parent()
+    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    names = {field.name for field in dataclasses.fields(Job)}
+    settings = dict(data["settings"])
+    min_cosine = settings.pop("min_cosine", None)
+    job = Job(**{k: v for k, v in data.items() if k in names and k not in ("settings", "results", "project")},
+              settings=settings, results=Path(data["results"]), project=Path(data["project"]))  # fmt: skip
+    write_atomically(job.folder / RESULT, json.dumps(attempt(job, min_cosine), allow_nan=False))
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies (Linux's prctl; elsewhere nothing)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def attempt(job: Job, min_cosine: float | None) -> dict[str, Any]:
+    """Return the step's result as JSON values: `status` and, if not ok, `error`."""
+    try:
+        return perform(job, min_cosine)
+    except StageFailure as failure:
+        traceback.print_exc()
+        return {"status": failure.status, "error": one_line(failure)}
+    except StropError as error:
+        traceback.print_exc()
+        return {"status": FAILED.get(job.stage, "build_failed"), "error": one_line(error)}
+    except BaseException as error:
+        traceback.print_exc()
+        status = "out_of_memory" if _is_memory(error) else FAILED.get(job.stage, "build_failed")
+        return {"status": status, "error": one_line(error)}
+
+
+def _is_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "bad_alloc" in text or "can't allocate" in text
+
+
+def perform(job: Job, min_cosine: float | None) -> dict[str, Any]:
+    """Call the option's function and check what it made against the reference's outputs."""
+    function = getattr(importlib.import_module(f"strop.stages.{job.stage}"), job.option)
+    made: Made = function(job, **job.settings)
+    result: dict[str, Any] = {
+        "status": made.details.pop("status", "ok"),
+        "error": made.details.pop("status_reason", None),
+        "format": made.format,
+        "details": made.details,
+        "inputs": [],
+        "outputs": [],
+    }
+    if job.stage not in CHAIN_STAGES:
+        return result
+    upstream = job.artifact("source").manifest if "source" in job.upstream else None
+    inputs = made.inputs if made.inputs is not None else upstream.inputs if upstream else ()
+    outputs = made.outputs if made.outputs is not None else upstream.outputs if upstream else ()
+    result["inputs"] = [dataclasses.asdict(tensor) for tensor in inputs]
+    result["outputs"] = [dataclasses.asdict(tensor) for tensor in outputs]
+    draft = Manifest(job.id, job.stage, job.option, job.settings, job.upstream, format=made.format,
+                     files=list_files(job.folder), inputs=inputs, outputs=outputs, details=made.details)  # fmt: skip
+    result["check"] = _check(job, draft, min_cosine)
+    return result
+
+
+def _check(job: Job, draft: Manifest, min_cosine: float | None) -> dict[str, Any]:
+    raise NotImplementedError
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,97 @@
+"""What the Snakefile and its scripts call: begin a study, do a job, end with the decision."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strop.artifact import Manifest
+from strop.errors import StropError, nearest, one_line
+from strop.plan import open_plan
+from strop.supervise import PARENT_VARIABLE, run_step
+
+ON_FAILURE_VARIABLE = "STROP_ON_FAILURE"
+CONFIG_KEYS = ("study", "overrides", "results")
+_study: dict[str, Any] = {}
+
+
+def begin(config: dict[str, Any], project: str) -> dict[str, Any]:
+    """Open the plan of the study that Snakemake's config asks for; a mistake in it ends the process with code 2.
+
+    Args:
+        config: `study`, `overrides` (Hydra overrides as one string, quoted as in a shell), `results`.
+        project: the Snakefile's folder.
+    """
+    results = Path(str(config.get("results", "results")))
+    try:
+        plan = open_plan(_overrides(config), Path(project) / "conf", results)
+    except (StropError, OSError) as error:
+        print(f"strop: {one_line(error)}", file=sys.stderr)
+        sys.exit(2)
+    # Jobs inherit these. A job whose study was killed stops by itself instead of measuring for nobody.
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
+    os.environ[ON_FAILURE_VARIABLE] = plan["on_failure"]
+    _study.update(plan=plan, results=results)
+    return plan
+
+
+def current() -> tuple[dict[str, Any], Path] | None:
+    """Return the plan that `begin` opened in this process and its results folder, or None."""
+    return (_study["plan"], _study["results"]) if _study else None
+
+
+def _overrides(config: dict[str, Any]) -> list[str]:
+    for key in config:
+        if key not in CONFIG_KEYS:
+            raise StropError(
+                f'--config {key}=...: {nearest(key, CONFIG_KEYS)} A setting goes into overrides="{key}=..."'
+            )
+    try:
+        words = shlex.split(str(config.get("overrides", "")))
+    except ValueError as error:
+        raise StropError(f"overrides={config['overrides']}: {error}") from None
+    return [f"study={config['study']}", *words] if "study" in config else words
+
+
+def end() -> None:
+    """Print the study's table, failures and decision, if there is a summary."""
+    from rich.console import Console
+
+    from strop.report.tables import print_study
+
+    plan, results = _study["plan"], _study["results"]
+    if (results / "studies" / plan["study"]["name"] / "summary.parquet").is_file():
+        print_study(plan, results, Console())
+
+
+def do_step(step: dict[str, Any], output: str, log: str, project: Path) -> None:
+    """Do one step for a Snakemake job; a failure is a finding, unless the study is to stop at the first one.
+
+    Args:
+        step: a value of the plan's `steps`.
+        output: path of the manifest, `<results>/<stage>/<id>/manifest.json`.
+        log: where this job's own output goes.
+        project: the Snakefile's folder.
+    """
+    with job_log(log):
+        manifest = run_step(step, results=Path(output).parents[2], project=project)
+        print(_ending(manifest), file=sys.stderr)
+    if manifest.status != "ok" and os.environ.get(ON_FAILURE_VARIABLE) == "stop":
+        sys.exit(f"strop: {manifest.key}: {manifest.status}: {manifest.error} (on_failure=stop)")
+
+
+def _ending(manifest: Manifest) -> str:
+    return f"{manifest.key} {manifest.option}: {manifest.status} in {manifest.seconds:.1f} s {manifest.error or ''}"
+
+
+@contextlib.contextmanager
+def job_log(path: str) -> Iterator[None]:
+    """Send what is printed to stderr within the block to a log file."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(path).open("w", encoding="utf-8", buffering=1) as file, contextlib.redirect_stderr(file):
+        yield

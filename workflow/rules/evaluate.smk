@@ -1,0 +1,26 @@
+"""Measure quality on the very artifact that is timed, in its runtime.
+
+Reads:   a variant's last artifact; test examples of the model
+Writes:  <results>/evaluate/{evaluate_id}/: manifest.json; if the status is ok also predictions.parquet
+"""
+
+
+rule evaluate:
+    input:
+        unpack(upstream_of("evaluate")),
+    output:
+        manifest="<results>/evaluate/{evaluate_id}/manifest.json",
+    log:
+        "<logs>/evaluate/{evaluate_id}.job.log",
+    params:
+        step=step_of("evaluate"),
+        code=source_digest("strop.stages.evaluate"),
+        versions=versions_of("evaluate"),
+    threads: threads_of("evaluate")
+    resources:
+        mem_mb=memory_of("evaluate"),
+        runtime=minutes_of("evaluate"),
+    conda:
+        "../../envs/cpu.yaml"
+    script:
+        "../scripts/stage.py"

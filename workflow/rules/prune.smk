@@ -1,0 +1,26 @@
+"""Set weights of the torch model to zero.
+
+Reads:   the artifact before it in the chain
+Writes:  <results>/prune/{prune_id}/: manifest.json; if the status is ok also weights, model.json
+"""
+
+
+rule prune:
+    input:
+        unpack(upstream_of("prune")),
+    output:
+        manifest="<results>/prune/{prune_id}/manifest.json",
+    log:
+        "<logs>/prune/{prune_id}.job.log",
+    params:
+        step=step_of("prune"),
+        code=source_digest("strop.stages.prune"),
+        versions=versions_of("prune"),
+    threads: threads_of("prune")
+    resources:
+        mem_mb=memory_of("prune"),
+        runtime=minutes_of("prune"),
+    conda:
+        "../../envs/cpu.yaml"
+    script:
+        "../scripts/stage.py"
