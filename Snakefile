@@ -7,7 +7,7 @@ min_version("9.12")
 
 pathvars:
     results=config.get("results", "results"),
-    logs=config.get("results", "results") + "/logs",
+    logs="<results>/logs",
 
 
 include: "workflow/rules/common.smk"
@@ -26,8 +26,7 @@ include: "workflow/rules/report.smk"
 
 
 wildcard_constraints:
-    study="[^/]+",
-    **dict.fromkeys([f"{stage}_id" for stage in ID_STAGES], "[0-9a-f]{12}"),
+    **ID_CONSTRAINTS,
 
 
 rule all:

@@ -10,32 +10,27 @@ from typing import Any
 from strop.artifact import Tensor
 from strop.errors import StageFailure
 
-QUANTIZED_OPS = frozenset(
+WEIGHTED_OPS = ("MatMul", "Gemm", "Conv", "FusedMatMul", "FusedGemm", "FusedConv")
+INTEGER_OPS = frozenset(
     {
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeMatMul",
-        "QuantizeLinear",
-        "DynamicQuantizeLinear",
         "MatMulInteger",
-        "ConvInteger",
         "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "QAttention",
-        "QGemm",
-        "QLinearAdd",
-        "QLinearAveragePool",
-        "QLinearConv",
-        "QLinearGlobalAveragePool",
+        "DynamicQuantizeMatMul",
         "QLinearMatMul",
-        "QLinearMul",
+        "MatMulNBits",
+        "QGemm",
+        "ConvInteger",
+        "QLinearConv",
     }
 )
-WEIGHTED_OPS = ("MatMul", "Gemm", "Conv", "FusedMatMul", "FusedGemm", "FusedConv")
-QUANTIZED_WEIGHTED = {
-    "MatMul": ("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QLinearMatMul", "MatMulNBits"),
-    "Gemm": ("QGemm",),
-    "Conv": ("ConvInteger", "QLinearConv"),
+QUANTIZED_OPS = INTEGER_OPS | {
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "DynamicQuantizeLSTM",
+    "QAttention",
 }
+MOVES_ONLY = frozenset({"Transpose", "Reshape", "Identity", "Unsqueeze", "Squeeze"})
 
 
 def load_graph(path: Path) -> Any:
@@ -69,21 +64,22 @@ def _check_external(model: Any, path: Path) -> None:
             raise StageFailure("build_failed", f"{path.name}: its external data '{info.location}' is cut short")
 
 
-def walk(graph: Any) -> Iterator[Any]:
-    """Yield all nodes of a graph, those in the branches of `If` and the bodies of loops included."""
+def graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph, the branches of its `If`s and the bodies of its loops."""
+    yield graph
     for node in graph.node:
-        yield node
         for attribute in node.attribute:
             for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from walk(inner)
+                yield from graphs(inner)
+
+
+def walk(graph: Any) -> Iterator[Any]:
+    """Yield all nodes of a graph and of the graphs in it."""
+    return (node for part in graphs(graph) for node in part.node)
 
 
 def _initializers(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _initializers(inner)
+    return (tensor for part in graphs(graph) for tensor in part.initializer)
 
 
 def node_counts(model: Any) -> dict[str, int]:
@@ -93,7 +89,7 @@ def node_counts(model: Any) -> dict[str, int]:
 
 def is_quantized(model: Any) -> bool:
     """Return whether the model computes or carries quantized values already."""
-    return any(node.op_type in QUANTIZED_OPS or node.op_type == "DequantizeLinear" for node in walk(model.graph))
+    return any(node.op_type in QUANTIZED_OPS for node in walk(model.graph))
 
 
 def graph_precision(model: Any) -> str:
@@ -112,45 +108,32 @@ def graph_precision(model: Any) -> str:
 
 
 def quantized_share(model: Any) -> float | None:
-    """Return the share of MatMul, Gemm and Conv nodes with constant weights that work in int8 [1]; None if none is there.
+    """Return the share of MatMul, Gemm and Conv nodes with constant weights that work in int8 [1], None without such.
 
     A float node counts as quantized if both its data and its weights come straight from DequantizeLinear nodes: that
     is the form (QDQ) that runtimes fuse.
     """
-    quantized = {name for names in QUANTIZED_WEIGHTED.values() for name in names}
-    done = total = 0
-    for graph in _graphs(model.graph):
-        constants = {tensor.name for tensor in _initializers(model.graph)}
-        makers = {output: node for node in graph.node for output in node.output}
-        for node in graph.node:
-            if node.op_type in quantized:
-                done, total = done + 1, total + 1
+    constants = {tensor.name for tensor in _initializers(model.graph)}
+    found: list[bool] = []
+    for part in graphs(model.graph):
+        makers = {output: node for node in part.node for output in node.output}
+        for node in part.node:
+            if node.op_type in INTEGER_OPS:
+                found.append(True)
             elif node.op_type in WEIGHTED_OPS:
-                sources = [_source(name, makers) for name in node.input[:2]]
-                from_q = [maker is not None and maker.op_type == "DequantizeLinear" for maker in sources]
-                if (
-                    any(from_q)
-                    or set(node.input[:2]) & constants
-                    or any(m and m.op_type == "Constant" for m in sources)
-                ):
-                    done, total = done + all(from_q), total + 1
-    return done / total if total else None
+                kinds = {_source_kind(name, makers, constants) for name in node.input[:2]}
+                if kinds & {"constant", "quantized"}:
+                    found.append(kinds == {"quantized"})
+    return sum(found) / len(found) if found else None
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _graphs(inner)
-
-
-def _source(name: str, makers: dict[str, Any]) -> Any:
-    """Return the node that makes `name`, seen through what only moves values about."""
-    node = makers.get(name)
-    while node is not None and node.op_type in ("Transpose", "Reshape", "Identity", "Unsqueeze", "Squeeze"):
-        node = makers.get(node.input[0])
-    return node
+def _source_kind(name: str, makers: dict[str, Any], constants: set[str]) -> str:
+    """Return what `name` is, seen through what only moves values about: `constant`, `quantized` or `computed`."""
+    while name in makers and makers[name].op_type in MOVES_ONLY:
+        name = makers[name].input[0]
+    if name in constants or (name in makers and makers[name].op_type == "Constant"):
+        return "constant"
+    return "quantized" if name in makers and makers[name].op_type == "DequantizeLinear" else "computed"
 
 
 def tensors(values: Any, skip: frozenset[str] = frozenset()) -> tuple[Tensor, ...]:

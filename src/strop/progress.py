@@ -75,8 +75,8 @@ class Progress:
         key, label = _step_of(rule, dict(record.wildcards or {}))  # type: ignore[attr-defined]
         self.jobs[int(record.jobid)] = (key, label, self.clock())  # type: ignore[attr-defined]
         if self.settings.dryrun:
-            reason = str(getattr(record, "reason", "") or "").strip()
-            self._print(f"  would do {rule:<14} {label:<44} {reason[:90]}")
+            if rule != "all":
+                self._print(f"  would do {rule:<14} {label:<44} {_reason(record)}".rstrip())
         elif rule == "benchmark":
             self._print(f"  measuring      {label}")
 
@@ -122,8 +122,15 @@ def _step_of(rule: str, wildcards: dict[str, str]) -> tuple[str, str]:
         return key, identity
     users = [v["variant"] for v in plan["variants"] if key in v["chain"]]
     label = str(plan["steps"][key]["label"])
-    shared = f" for {users[0]}" if len(users) == 1 and users[0] != label else f" for {len(users)} variants"
-    return key, label + (shared if users else "")
+    shared = "" if users in ([], [label]) else f" for {users[0]}" if len(users) == 1 else f" for {len(users)} variants"
+    return key, label + shared
+
+
+def _reason(record: logging.LogRecord) -> str:
+    """Return why a job runs again; nothing if it simply was not done yet."""
+    reasons = str(getattr(record, "reason", "") or "").split("; ")
+    known = ("Missing output files", "Input files updated by another job")
+    return "; ".join(reason for reason in reasons if not reason.startswith(known))
 
 
 def _manifest(key: str) -> Manifest | None:

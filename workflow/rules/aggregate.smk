@@ -13,11 +13,11 @@ rule aggregate:
         summary="<results>/studies/{study}/summary.parquet",
     log:
         "<logs>/aggregate/{study}.log",
+    conda:
+        "../../envs/cpu.yaml"
     params:
         plan=PLAN["path"],
         digest=PLAN["digest"],
         code=source_digest("strop.stages.aggregate"),
-    conda:
-        "../../envs/cpu.yaml"
     script:
         "../scripts/aggregate.py"

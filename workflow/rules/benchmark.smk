@@ -13,16 +13,16 @@ rule benchmark:
         manifest="<results>/benchmark/{benchmark_id}/manifest.json",
     log:
         "<logs>/benchmark/{benchmark_id}.job.log",
-    params:
-        step=step_of("benchmark"),
-        code=source_digest("strop.stages.benchmark"),
-        versions=versions_of("benchmark"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: workflow.cores
     resources:
         mem_mb=memory_of("benchmark"),
         runtime=minutes_of("benchmark"),
         slurm_extra="'--exclusive'",
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("benchmark"),
+        code=source_digest("strop.stages.benchmark"),
+        versions=versions_of("benchmark"),
     script:
         "../scripts/stage.py"

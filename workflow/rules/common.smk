@@ -1,5 +1,7 @@
 """Helpers of the rules: each returns a function of wildcards, or a list. They look things up in the plan."""
 
+from pathlib import Path
+
 from strop.ids import digest, source_digest
 from strop.machine import versions
 from strop.tracking import tracking_uri
@@ -7,7 +9,22 @@ from strop.workflow import begin, end
 
 PLAN = begin(config, workflow.basedir)
 STEPS, STUDY = PLAN["steps"], PLAN["study"]["name"]
-RUNS = {run["track"].partition("/")[2]: run for run in PLAN["runs"]}
+STAGES = (
+    "dataset",
+    "model",
+    "prune",
+    "export",
+    "quantize",
+    "compile",
+    "engine",
+    "evaluate",
+    "benchmark",
+    "track",
+)
+ID_CONSTRAINTS = {"study": "[^/]+"} | {
+    f"{stage}_id": "[0-9a-f]{12}" for stage in STAGES
+}
+RUNS = {Path(run["track"]).name: run for run in PLAN["runs"]}
 
 
 def manifest(key):
@@ -23,7 +40,9 @@ def upstream_of(stage):
     look_up = step_of(stage)
 
     def named(wildcards):
-        return {role: manifest(key) for role, key in look_up(wildcards)["upstream"].items()}
+        return {
+            role: manifest(key) for role, key in look_up(wildcards)["upstream"].items()
+        }
 
     return named
 

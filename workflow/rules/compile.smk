@@ -12,15 +12,15 @@ rule compile:
         manifest="<results>/compile/{compile_id}/manifest.json",
     log:
         "<logs>/compile/{compile_id}.job.log",
-    params:
-        step=step_of("compile"),
-        code=source_digest("strop.stages.compile"),
-        versions=versions_of("compile"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("compile")
     resources:
         mem_mb=memory_of("compile"),
         runtime=minutes_of("compile"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("compile"),
+        code=source_digest("strop.stages.compile"),
+        versions=versions_of("compile"),
     script:
         "../scripts/stage.py"

@@ -12,15 +12,15 @@ rule dataset:
         manifest="<results>/dataset/{dataset_id}/manifest.json",
     log:
         "<logs>/dataset/{dataset_id}.job.log",
-    params:
-        step=step_of("dataset"),
-        code=source_digest("strop.stages.dataset"),
-        versions=versions_of("dataset"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("dataset")
     resources:
         mem_mb=memory_of("dataset"),
         runtime=minutes_of("dataset"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("dataset"),
+        code=source_digest("strop.stages.dataset"),
+        versions=versions_of("dataset"),
     script:
         "../scripts/stage.py"

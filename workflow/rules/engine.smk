@@ -12,15 +12,15 @@ rule engine:
         manifest="<results>/engine/{engine_id}/manifest.json",
     log:
         "<logs>/engine/{engine_id}.job.log",
-    params:
-        step=step_of("engine"),
-        code=source_digest("strop.stages.engine"),
-        versions=versions_of("engine"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("engine")
     resources:
         mem_mb=memory_of("engine"),
         runtime=minutes_of("engine"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("engine"),
+        code=source_digest("strop.stages.engine"),
+        versions=versions_of("engine"),
     script:
         "../scripts/stage.py"

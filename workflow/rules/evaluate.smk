@@ -12,15 +12,15 @@ rule evaluate:
         manifest="<results>/evaluate/{evaluate_id}/manifest.json",
     log:
         "<logs>/evaluate/{evaluate_id}.job.log",
-    params:
-        step=step_of("evaluate"),
-        code=source_digest("strop.stages.evaluate"),
-        versions=versions_of("evaluate"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("evaluate")
     resources:
         mem_mb=memory_of("evaluate"),
         runtime=minutes_of("evaluate"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("evaluate"),
+        code=source_digest("strop.stages.evaluate"),
+        versions=versions_of("evaluate"),
     script:
         "../scripts/stage.py"

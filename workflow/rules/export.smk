@@ -12,15 +12,15 @@ rule export:
         manifest="<results>/export/{export_id}/manifest.json",
     log:
         "<logs>/export/{export_id}.job.log",
-    params:
-        step=step_of("export"),
-        code=source_digest("strop.stages.export"),
-        versions=versions_of("export"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("export")
     resources:
         mem_mb=memory_of("export"),
         runtime=minutes_of("export"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("export"),
+        code=source_digest("strop.stages.export"),
+        versions=versions_of("export"),
     script:
         "../scripts/stage.py"

@@ -12,15 +12,15 @@ rule model:
         manifest="<results>/model/{model_id}/manifest.json",
     log:
         "<logs>/model/{model_id}.job.log",
-    params:
-        step=step_of("model"),
-        code=source_digest("strop.stages.model"),
-        versions=versions_of("model"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("model")
     resources:
         mem_mb=memory_of("model"),
         runtime=minutes_of("model"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("model"),
+        code=source_digest("strop.stages.model"),
+        versions=versions_of("model"),
     script:
         "../scripts/stage.py"

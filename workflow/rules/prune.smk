@@ -12,15 +12,15 @@ rule prune:
         manifest="<results>/prune/{prune_id}/manifest.json",
     log:
         "<logs>/prune/{prune_id}.job.log",
-    params:
-        step=step_of("prune"),
-        code=source_digest("strop.stages.prune"),
-        versions=versions_of("prune"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("prune")
     resources:
         mem_mb=memory_of("prune"),
         runtime=minutes_of("prune"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("prune"),
+        code=source_digest("strop.stages.prune"),
+        versions=versions_of("prune"),
     script:
         "../scripts/stage.py"

@@ -12,15 +12,15 @@ rule quantize:
         manifest="<results>/quantize/{quantize_id}/manifest.json",
     log:
         "<logs>/quantize/{quantize_id}.job.log",
-    params:
-        step=step_of("quantize"),
-        code=source_digest("strop.stages.quantize"),
-        versions=versions_of("quantize"),
+    conda:
+        "../../envs/cpu.yaml"
     threads: threads_of("quantize")
     resources:
         mem_mb=memory_of("quantize"),
         runtime=minutes_of("quantize"),
-    conda:
-        "../../envs/cpu.yaml"
+    params:
+        step=step_of("quantize"),
+        code=source_digest("strop.stages.quantize"),
+        versions=versions_of("quantize"),
     script:
         "../scripts/stage.py"

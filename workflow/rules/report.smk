@@ -10,16 +10,28 @@ rule report:
         variants="<results>/studies/{study}/variants.parquet",
         summary="<results>/studies/{study}/summary.parquet",
     output:
-        page=report("<results>/studies/{study}/report.html", category="Study", labels={"what": "report"}),
-        table=report("<results>/studies/{study}/summary.csv", category="Study", labels={"what": "summary table"}),
-        plot=report("<results>/studies/{study}/speedup_quality.svg", category="Study", labels={"what": "speedup against quality"}),
+        page=report(
+            "<results>/studies/{study}/report.html",
+            category="Study",
+            labels={"what": "report"},
+        ),
+        table=report(
+            "<results>/studies/{study}/summary.csv",
+            category="Study",
+            labels={"what": "summary table"},
+        ),
+        plot=report(
+            "<results>/studies/{study}/speedup_quality.svg",
+            category="Study",
+            labels={"what": "speedup against quality"},
+        ),
     log:
         "<logs>/report/{study}.log",
+    conda:
+        "../../envs/cpu.yaml"
     params:
         plan=PLAN["path"],
         digest=PLAN["digest"],
         code=source_digest("strop.stages.report"),
-    conda:
-        "../../envs/cpu.yaml"
     script:
         "../scripts/report.py"

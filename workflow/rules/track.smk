@@ -12,13 +12,13 @@ rule track:
         manifest="<results>/track/{track_id}/manifest.json",
     log:
         "<logs>/track/{track_id}.log",
+    conda:
+        "../../envs/cpu.yaml"
     params:
         run=run_of,
         plan=plan_of_run,
         store=digest(tracking_uri()),
         code=source_digest("strop.stages.track"),
-    conda:
-        "../../envs/cpu.yaml"
     script:
         "../scripts/track.py"
 
@@ -31,11 +31,11 @@ rule track_decision:
         marker="<results>/studies/{study}/tracked.json",
     log:
         "<logs>/track/{study}.log",
+    conda:
+        "../../envs/cpu.yaml"
     params:
         plan=PLAN["path"],
         store=digest(tracking_uri()),
         code=source_digest("strop.stages.track"),
-    conda:
-        "../../envs/cpu.yaml"
     script:
         "../scripts/track_decision.py"

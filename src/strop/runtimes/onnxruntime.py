@@ -81,10 +81,8 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> On
     """
     del device
     manifest = artifact.manifest
-    providers = list(manifest.details.get("providers", [CPU_PROVIDER]))
     path = model_path(artifact)
-    options = session_options(threads, "disabled" if manifest.format == "ort" else "all")
-    session = create(path, options, providers, dict(manifest.details.get("provider_options", {})))
+    session = create(path, threads, "disabled" if manifest.format == "ort" else "all", manifest.details)
     return OnnxRuntimeSession(session, manifest, _facts(session, manifest, path, threads))
 
 
@@ -113,39 +111,60 @@ def session_options(threads: int, level: str) -> Any:
     return options
 
 
-def create(path: Path, options: Any, providers: list[str], provider_options: dict[str, Any]) -> Any:
-    """Return an `onnxruntime.InferenceSession` that really runs on the first of `providers`.
+def create(path: Path, threads: int, level: str, details: dict[str, Any], save_to: Path | None = None) -> Any:
+    """Return an `onnxruntime.InferenceSession` that really runs on the first provider that `details` names.
+
+    Args:
+        path: the model.
+        threads: see `session_options`.
+        level: see `session_options`.
+        details: `providers` (default: the CPU's) and `provider_options`, provider -> dict.
+        save_to: file for the model as the session has optimized it.
 
     Raises:
         StageFailure: see `open_session`.
     """
     import onnxruntime as ort
 
-    wanted = providers[0]
-    if wanted != CPU_PROVIDER:
-        # Without this a session asked for a GPU that is not there runs on the CPU and says nothing.
-        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        if wanted not in ort.get_available_providers():
-            raise StageFailure("skipped", f"this ONNX Runtime was built without {wanted}")
-    session = _loaded(
-        lambda: ort.InferenceSession(
-            str(path), options, providers=[(name, provider_options.get(name, {})) for name in providers]
-        ),
-        path,
-        wanted,
-    )
-    if wanted not in session.get_providers():
-        raise StageFailure("skipped", f"a session asked for {wanted} got {', '.join(session.get_providers())}")
-    return session
+    providers = list(details.get("providers", [CPU_PROVIDER]))
+    given = [(name, details.get("provider_options", {}).get(name, {})) for name in providers]
+
+    def make(fallback: bool) -> Any:
+        options = session_options(threads, level)
+        if save_to is not None:
+            options.optimized_model_filepath = str(save_to)
+        if not fallback:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        return ort.InferenceSession(str(path), options, providers=given)
+
+    if providers[0] == CPU_PROVIDER:
+        return _loaded(lambda: make(fallback=True), path)
+    if providers[0] not in ort.get_available_providers():
+        raise StageFailure("skipped", f"this ONNX Runtime was built without {providers[0]}")
+    return _on_device(make, path, providers[0])
 
 
-def _loaded(make: Callable[[], Any], path: Path, wanted: str) -> Any:
+def _loaded(make: Callable[[], Any], path: Path) -> Any:
     try:
         return make()
     except Exception as error:
-        if wanted != CPU_PROVIDER:
-            raise StageFailure("skipped", f"{wanted} gives no session: {one_line(error, 200)}") from error
         raise StageFailure("build_failed", f"{path.name}: ONNX Runtime does not load it: {one_line(error)}") from error
+
+
+def _on_device(make: Callable[[bool], Any], path: Path, wanted: str) -> Any:
+    """Without a device, ONNX Runtime says nothing and uses the CPU: so that is forbidden, and the session is asked.
+
+    Only nodes that compute shapes, which ONNX Runtime leaves to the CPU on purpose, lift the ban.
+    """
+    try:
+        session = make(False)
+    except Exception as error:
+        if "assigned to the default CPU EP" not in str(error):
+            raise StageFailure("skipped", f"{wanted} gives no session: {one_line(error, 200)}") from error
+        session = _loaded(lambda: make(True), path)
+    if session.get_providers()[0] != wanted:
+        raise StageFailure("skipped", f"a session asked for {wanted} got {', '.join(session.get_providers())}")
+    return session
 
 
 def _facts(session: Any, manifest: Manifest, path: Path, threads: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ else:
 
 @lru_cache
 def cuda_problem() -> str | None:
-    """Return why there is no CUDA device here, or None if the driver reports one. It loads no library but the driver."""
+    """Return why there is no CUDA device here, or None if the driver reports one; only the driver is loaded."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

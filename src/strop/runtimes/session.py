@@ -72,4 +72,5 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> Se
     if format_ not in RUNTIMES:
         raise StageFailure("skipped", f"no runtime executes the format '{format_}' on this machine")
     module = importlib.import_module(RUNTIMES[format_])
-    return module.open_session(artifact.verify(), threads=threads, device=device)
+    session: Session = module.open_session(artifact.verify(), threads=threads, device=device)
+    return session

@@ -35,7 +35,8 @@ def quality_drop(reference: np.ndarray, variant: np.ndarray, rng: np.random.Gene
     """Compare scores of the same examples in the same order.
 
     Args:
-        reference, variant: float, shape (examples,), all finite; a higher score is better.
+        reference: its scores, float, shape (examples,), all finite; a higher score is better.
+        variant: its scores, likewise.
         rng: draws the bootstrap's samples, for scores other than 0 and 1.
 
     Returns:

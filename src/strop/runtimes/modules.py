@@ -1,0 +1,167 @@
+"""Modules of PyTorch as files: what an artifact of format `torch` holds.
+
+`model.json` says how to make the module, with the keys of `SPEC`: `factory` is `module:function`, or
+`file.py:function` with the file in the artifact; `args` its keyword arguments; `outputs` the names of what it returns,
+or null; `dtype` null or `bfloat16`; `quantize` null or `torchao_int8_dynamic`. The weights lie beside it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.artifact import Artifact
+from strop.errors import StageFailure, one_line
+
+if TYPE_CHECKING:
+    import torch
+
+SPEC: dict[str, Any] = {"factory": None, "args": {}, "outputs": None, "dtype": None, "quantize": None}
+MODEL_FILE = "model.json"
+SAFE_WEIGHTS = "weights.safetensors"
+TORCH_WEIGHTS = "weights.pt"
+
+
+def save_module(module: torch.nn.Module, folder: Path, spec: dict[str, Any]) -> None:
+    """Write `module` into `folder` as the files of a `torch` artifact.
+
+    Args:
+        module: what `spec`'s factory returns, with the weights to keep; shared (tied) tensors are stored once.
+        folder: made if it is not there. A factory's own `file.py` is the caller's to put there.
+        spec: keys of `SPEC`; missing ones take its values.
+
+    Raises:
+        ValueError: `spec` has an unknown key, or no factory.
+    """
+    import torch
+    from safetensors.torch import save_model
+
+    if not spec.get("factory") or spec.keys() - SPEC.keys():
+        raise ValueError(f"a module's spec has a factory and the keys {sorted(SPEC)}, not {sorted(spec)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    full = {**SPEC, **spec}
+    (folder / MODEL_FILE).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
+    if full["quantize"]:  # safetensors holds plain tensors only
+        torch.save(module.state_dict(), folder / TORCH_WEIGHTS)
+    else:
+        save_model(module, str(folder / SAFE_WEIGHTS))
+
+
+def read_spec(artifact: Artifact) -> dict[str, Any]:
+    """Return what the artifact's `model.json` says, with all keys of `SPEC`."""
+    return {**SPEC, **json.loads(artifact.file(MODEL_FILE).read_text(encoding="utf-8"))}
+
+
+def load_module(artifact: Artifact) -> torch.nn.Module:
+    """Make the artifact's module and load its weights; it is in eval mode and takes its inputs by keyword.
+
+    Raises:
+        StageFailure: `build_failed`: the factory or the weights do not load, or do not fit each other.
+    """
+    spec = read_spec(artifact)
+    try:
+        module = _make(artifact, spec)
+        _load_weights(module, artifact, spec)
+    except StageFailure:
+        raise
+    except Exception as error:
+        raise StageFailure("build_failed", f"{spec['factory']}: {one_line(error)}") from error
+    return module.eval().requires_grad_(False)
+
+
+def _make(artifact: Artifact, spec: dict[str, Any]) -> torch.nn.Module:
+    import torch
+
+    where, _, name = spec["factory"].rpartition(":")
+    if where.endswith(".py"):
+        file = artifact.file(where)
+        found = importlib.util.spec_from_file_location(f"strop_factory_{artifact.folder.name}", file)
+        if found is None or found.loader is None:
+            raise StageFailure("build_failed", f"{file}: not a Python file")
+        code = importlib.util.module_from_spec(found)
+        found.loader.exec_module(code)
+    else:
+        code = importlib.import_module(where)
+    module = getattr(code, name)(**spec["args"])
+    if not isinstance(module, torch.nn.Module):
+        raise StageFailure("build_failed", f"{spec['factory']} returned {type(module).__name__}, not a torch module")
+    return module
+
+
+def _load_weights(module: torch.nn.Module, artifact: Artifact, spec: dict[str, Any]) -> None:
+    import torch
+    from safetensors.torch import load_model
+
+    if spec["dtype"]:
+        module.to(getattr(torch, spec["dtype"]))
+    if spec["quantize"]:
+        importlib.import_module("torchao.quantization")  # makes its tensors known to the loader, which runs no code
+        state = torch.load(artifact.file(TORCH_WEIGHTS), map_location="cpu", weights_only=True)
+        module.load_state_dict(state, assign=True)
+    else:
+        load_model(module, str(artifact.file(SAFE_WEIGHTS)))
+
+
+def named_outputs(value: Any, names: list[str] | None) -> dict[str, torch.Tensor]:
+    """Return what a module returned as output name -> tensor.
+
+    Args:
+        value: a tensor, a list or tuple of tensors, or a mapping (such as transformers' `ModelOutput`) to tensors;
+            entries that are None are left out.
+        names: names of the outputs in order; None: the mapping's keys, or `output_0`, ...
+
+    Raises:
+        StageFailure: `wrong_output`: anything else, such as an object that would compute its values later.
+    """
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        value = [value]
+    if hasattr(value, "items"):
+        found = {str(key): item for key, item in value.items() if item is not None}
+        if names is not None and len(names) == len(found):
+            found = dict(zip(names, found.values(), strict=True))
+    elif isinstance(value, (list, tuple)):
+        items = [item for item in value if item is not None]
+        names = names or [f"output_{index}" for index in range(len(items))]
+        if len(names) != len(items):
+            raise StageFailure("wrong_output", f"the module returns {len(items)} outputs, {len(names)} have names")
+        found = dict(zip(names, items, strict=True))
+    else:
+        found = {"output_0": value}
+    for name, item in found.items():
+        if not isinstance(item, torch.Tensor):
+            kind = type(item).__name__
+            raise StageFailure("wrong_output", f"output '{name}' is a {kind}, not a tensor: its work may come later")
+    return found
+
+
+def precision_of(module: torch.nn.Module, spec: dict[str, Any]) -> str:
+    """Return the lowest precision of a module's weights: `int8`, `bf16`, `f16`, `f32` or `f64`."""
+    import torch
+
+    if spec["quantize"]:
+        return "int8"
+    names = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float64: "f64"}
+    used = {parameter.dtype for parameter in module.parameters()}
+    return next((name for dtype, name in names.items() if dtype in used), "f32")
+
+
+def in_float32(module: torch.nn.Module, spec: dict[str, Any]) -> Callable[..., Any]:
+    """Return the module, or for a bfloat16 one a call that takes and gives float32 as the reference does."""
+    import torch
+
+    if not spec["dtype"]:
+        return module
+    low = getattr(torch, spec["dtype"])
+
+    def run(**inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        cast = {name: value.to(low) if value.is_floating_point() else value for name, value in inputs.items()}
+        outputs = named_outputs(module(**cast), spec["outputs"])
+        return {name: value.float() if value.dtype == low else value for name, value in outputs.items()}
+
+    return run
