@@ -170,6 +170,13 @@ class Artifact:
         """The folder's manifest."""
         return read_manifest(self.folder)
 
+    @classmethod
+    def draft(cls, folder: Path, manifest: Manifest) -> Artifact:
+        """Return a folder whose manifest is not written yet as an artifact."""
+        artifact = cls(folder)
+        artifact.__dict__["manifest"] = manifest
+        return artifact
+
     @cached_property
     def _verified(self) -> set[str]:
         return set()

@@ -64,6 +64,14 @@ def _check_external(model: Any, path: Path) -> None:
             raise StageFailure("build_failed", f"{path.name}: its external data '{info.location}' is cut short")
 
 
+def side_cars(model: Any) -> list[str]:
+    """Return the files of external weights that a model names, relative to its folder."""
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+    held = [tensor for tensor in _initializers(model.graph) if uses_external_data(tensor)]
+    return sorted({ExternalDataInfo(tensor).location for tensor in held})
+
+
 def graphs(graph: Any) -> Iterator[Any]:
     """Yield a graph, the branches of its `If`s and the bodies of its loops."""
     yield graph

@@ -51,7 +51,11 @@ class Model(Stage):
     """The model as its author runs it."""
 
     source: Source = setting(Source, "weights")
-    task: str = setting("sequence_classification", "transformers: what the model's head does")
+    task: str = setting(
+        "sequence_classification",
+        "transformers: what the model does; it decides how examples are prepared, too",
+        ("sequence_classification", "image_classification"),
+    )
     head: str = setting(
         "none", "`logistic`: fit a linear classifier on mean-pooled embeddings of the train split", ("none", "logistic")
     )
@@ -59,7 +63,7 @@ class Model(Stage):
     factory: Optional[str] = setting(None, "`module:function` or `file.py:function` that returns the torch module")
     factory_args: dict[str, Any] = setting(dict, "keyword arguments of the factory")
     preprocess: str = setting(
-        "none", "what makes inputs of the raw examples: `none`, `tokenize` or `image`", ("none", "tokenize", "image")
+        "none", "factory, onnx: what makes inputs of the raw examples: `none` or `image`", ("none", "image")
     )
     image_size: int = setting(224, "height and width of the input image [pixel]")
     image_crop: float = setting(0.875, "share of the short side that the centre crop keeps [1]")
@@ -126,7 +130,7 @@ class Compile(Stage):
 
     dynamic: bool = setting(True, "one program for all shapes instead of one per shape")
     mode: str = setting("default", "torch.compile's mode", ("default", "reduce-overhead", "max-autotune"))
-    min_cosine: float = setting(0.999, "outputs less like the artifact's before this step are `wrong_output` [1]")
+    min_cosine: float = setting(0.999, "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]")
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class Engine(Stage):
         ("f32", "bf16", "f16", "auto"),
     )
     workspace_bytes: int = setting(2**30, "TensorRT: scratch memory that the builder may use [byte]")
-    min_cosine: float = setting(0.999, "outputs less like the artifact's before this step are `wrong_output` [1]")
+    min_cosine: float = setting(0.999, "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]")
 
 
 @dataclass(frozen=True)

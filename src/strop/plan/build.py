@@ -160,6 +160,7 @@ def _add_chain(plan: Plan, at: Composed, chain: list[Option]) -> list[str]:
     for item in chain[1:]:
         label = item.name if item.stage == "export" else at.choices[item.stage]
         keys.append(_add_step(plan, at, item, {"source": keys[-1], "model": model}, label))
+        plan.steps[keys[-1]]["context"] = {"min_cosine": _floor(plan, keys)}
     return keys
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from strop.errors import StropError, nearest
 from strop.ids import digest, sha256_file
+from strop.sources import local_path
 
 Stamps = dict[str, list[float]]
 
@@ -21,7 +21,7 @@ def local_content(settings: dict[str, Any], project: Path, stamps: Stamps, stage
         stage: for the message.
 
     Raises:
-        StropError: the file is not there.
+        StropError: the file is not there, or outside of the project's folder.
     """
     found: dict[str, str] = {}
     if path := (settings.get("source") or {}).get("path"):
@@ -33,11 +33,7 @@ def local_content(settings: dict[str, Any], project: Path, stamps: Stamps, stage
 
 
 def _content(project: Path, name: str, stamps: Stamps, setting: str) -> str:
-    path = project / name
-    if not path.exists():
-        folder = next(parent for parent in path.parents if parent.is_dir())
-        here = [item.name for item in folder.iterdir()]
-        raise StropError(f"{setting}={name}: no such file; {nearest(path.name, here)}")
+    path = local_path(project, name, setting)
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     for file in files:
         stamps[str(file)] = stamp(file)

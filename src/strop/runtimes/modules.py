@@ -12,10 +12,11 @@ import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from strop.artifact import Artifact
-from strop.errors import StageFailure, one_line
+from strop.errors import StageFailure, StropError, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +52,24 @@ def save_module(module: torch.nn.Module, folder: Path, spec: dict[str, Any]) -> 
         save_model(module, str(folder / SAFE_WEIGHTS))
 
 
+def copy_module(source: Artifact, folder: Path) -> None:
+    """Copy the files that `load_module` reads from one artifact into another's folder."""
+    spec = read_spec(source)
+    where = spec["factory"].rpartition(":")[0]
+    weights = TORCH_WEIGHTS if spec["quantize"] else SAFE_WEIGHTS
+    for name in (MODEL_FILE, weights, *([where] if where.endswith(".py") else [])):
+        (folder / name).write_bytes(source.file(name).read_bytes())
+
+
+def save_like(source: Artifact, module: torch.nn.Module, folder: Path, **changes: Any) -> None:
+    """Write a changed module of an artifact into another's folder, with its factory; `changes` go into the spec."""
+    spec = read_spec(source)
+    where = spec["factory"].rpartition(":")[0]
+    if where.endswith(".py"):
+        (folder / where).write_bytes(source.file(where).read_bytes())
+    save_module(module, folder, {**spec, **changes})
+
+
 def read_spec(artifact: Artifact) -> dict[str, Any]:
     """Return what the artifact's `model.json` says, with all keys of `SPEC`."""
     return {**SPEC, **json.loads(artifact.file(MODEL_FILE).read_text(encoding="utf-8"))}
@@ -64,7 +83,7 @@ def load_module(artifact: Artifact) -> torch.nn.Module:
     """
     spec = read_spec(artifact)
     try:
-        module = _make(artifact, spec)
+        module = make_module(artifact.verify().folder, spec)
         _load_weights(module, artifact, spec)
     except StageFailure:
         raise
@@ -73,23 +92,50 @@ def load_module(artifact: Artifact) -> torch.nn.Module:
     return module.eval().requires_grad_(False)
 
 
-def _make(artifact: Artifact, spec: dict[str, Any]) -> torch.nn.Module:
+def make_module(folder: Path, spec: dict[str, Any]) -> torch.nn.Module:
+    """Call the factory of a spec; a `file.py` of it is in `folder`.
+
+    Raises:
+        StageFailure: `build_failed`: it cannot be called, or returns no module.
+    """
     import torch
 
     where, _, name = spec["factory"].rpartition(":")
-    if where.endswith(".py"):
-        file = artifact.file(where)
-        found = importlib.util.spec_from_file_location(f"strop_factory_{artifact.folder.name}", file)
-        if found is None or found.loader is None:
-            raise StageFailure("build_failed", f"{file}: not a Python file")
-        code = importlib.util.module_from_spec(found)
-        found.loader.exec_module(code)
-    else:
-        code = importlib.import_module(where)
-    module = getattr(code, name)(**spec["args"])
+    try:
+        code = _load_file(folder / where) if where.endswith(".py") else importlib.import_module(where)
+        module = getattr(code, name)(**spec["args"])
+    except Exception as error:
+        raise StageFailure("build_failed", f"{spec['factory']}: {one_line(error)}") from error
     if not isinstance(module, torch.nn.Module):
         raise StageFailure("build_failed", f"{spec['factory']} returned {type(module).__name__}, not a torch module")
     return module
+
+
+def _load_file(file: Path) -> ModuleType:
+    found = importlib.util.spec_from_file_location(f"strop_factory_{file.parent.name}", file)
+    assert found is not None
+    assert found.loader is not None, "the name ends in .py"
+    code = importlib.util.module_from_spec(found)
+    found.loader.exec_module(code)
+    return code
+
+
+def load_weights(module: torch.nn.Module, file: Path) -> None:
+    """Load a state dict (`.safetensors`, or what `torch.save` wrote, without running code of it) into a module.
+
+    Raises:
+        StropError: it is no state dict, or its names or shapes are not the module's.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        state = load_file(file) if file.suffix == ".safetensors" else None
+        if state is None:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        module.load_state_dict(state.get("state_dict", state))
+    except Exception as error:
+        raise StropError(f"{file.name}: its weights do not load into the module: {one_line(error, 200)}") from error
 
 
 def _load_weights(module: torch.nn.Module, artifact: Artifact, spec: dict[str, Any]) -> None:

@@ -1,0 +1,104 @@
+"""Sessions of OpenVINO on the CPU, for the format `openvino`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strop.artifact import Artifact, Manifest, Tensor
+from strop.errors import StageFailure, one_line
+from strop.runtimes.session import Call, Feeds
+
+PRECISIONS = {"f32": "f32", "bf16": "bf16", "f16": "f16"}
+READ_BACK = {"float32": "f32", "float": "f32", "f32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+
+class OpenVinoSession:
+    """A compiled model with one inference request; inputs are set before the timed call."""
+
+    def __init__(self, compiled: Any, manifest: Manifest, facts: dict[str, Any]) -> None:
+        self.inputs: tuple[Tensor, ...] = manifest.inputs
+        self.outputs: tuple[Tensor, ...] = manifest.outputs
+        self.facts = facts
+        self._compiled = compiled
+        self._request = compiled.create_infer_request()
+        self._names = [tensor.name for tensor in manifest.outputs]
+        self._inputs = _input_names(compiled, manifest)
+
+    def prepare(self, feeds: Feeds) -> Call:
+        """Make tensors that share the memory of `feeds`; the call sets them and waits for the result."""
+        import openvino
+
+        for name in self._inputs:
+            if name not in feeds:
+                raise StageFailure("wrong_output", f"input '{name}' of the model is not among {sorted(feeds)}")
+        # The arrays are kept beside the tensors, which own no memory of theirs.
+        arrays = [np.ascontiguousarray(feeds[name]) for name in self._inputs]
+        tensors = [openvino.Tensor(array, shared_memory=True) for array in arrays]
+        request = self._request
+
+        def call() -> Any:
+            for index, tensor in enumerate(tensors):
+                request.set_input_tensor(index, tensor)
+            request.infer()
+            return request
+
+        call.arrays = arrays  # type: ignore[attr-defined]
+        return call
+
+    def to_numpy(self, raw: Any) -> Feeds:
+        """Copy the outputs of the last call."""
+        return {name: raw.get_output_tensor(index).data.copy() for index, name in enumerate(self._names)}
+
+
+def _input_names(compiled: Any, manifest: Manifest) -> list[str]:
+    """Return the model's inputs in its own order, by the manifest's names."""
+    known = {tensor.name for tensor in manifest.inputs}
+    names = []
+    for port in compiled.inputs:
+        found = known & set(port.get_names())
+        if not found:
+            raise StageFailure("build_failed", f"input {sorted(port.get_names())} is not among {sorted(known)}")
+        names.append(found.pop())
+    return names
+
+
+def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> OpenVinoSession:
+    """Load an artifact of format `openvino`; `hint` in its details is the precision of what is not quantized.
+
+    Args:
+        artifact: holds model.xml and model.bin.
+        threads: threads of one call, in one stream [1].
+        device: `cpu`.
+
+    Raises:
+        StageFailure: `skipped` for another device; `build_failed` if it does not load.
+    """
+    import openvino
+
+    if device != "cpu":
+        raise StageFailure("skipped", f"OpenVINO runs on the CPU here, not on {device}")
+    details = artifact.manifest.details
+    config: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    hint = details.get("hint", "f32")
+    if hint != "auto":
+        config["INFERENCE_PRECISION_HINT"] = PRECISIONS[hint]
+    try:
+        compiled = openvino.Core().compile_model(str(artifact.file("model.xml")), "CPU", config)
+    except RuntimeError as error:
+        raise StageFailure("build_failed", f"OpenVINO does not load it: {one_line(error)}") from error
+    facts = {
+        "runtime": "openvino",
+        "version": openvino.__version__.partition("-")[0],
+        "threads": int(compiled.get_property("INFERENCE_NUM_THREADS")),
+        "precision": details.get("precision") or _precision(compiled),
+    }
+    return OpenVinoSession(compiled, artifact.manifest, facts)
+
+
+def _precision(compiled: Any) -> str:
+    """Return the precision that the plugin says it uses, whatever was asked for."""
+    said = compiled.get_property("INFERENCE_PRECISION_HINT")
+    name = str(said.to_string() if hasattr(said, "to_string") else said)
+    return READ_BACK.get(name, name)
