@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from strop.artifact import Manifest, read_manifest
 from strop.errors import StropError
-from strop.workflow import current, end
+from strop.workflow import cores, current, end
 
 NOTHING = "Nothing to be done"
 
@@ -97,10 +97,9 @@ class Progress:
             return ""
         plan, results = now
         seconds, unknown = 0.0, 0
-        cores = max(1, plan.get("cores", 1))
         for rule, count in self.waiting.items():
             known = _typical_seconds(rule, plan, results)
-            seconds += count * (known or 0.0) / (1 if rule == "benchmark" else cores)
+            seconds += count * (known or 0.0) / (1 if rule == "benchmark" else cores())
             unknown += count if known is None else 0
         if seconds == 0.0:
             return ""

@@ -119,7 +119,9 @@ class Quantize(Stage):
     op_types: list[str] = setting(list, "operators to quantize; empty: all that the library knows")
     reduce_range: bool = setting(False, "7-bit weights: no saturation on CPUs with AVX2 but without VNNI")
     model_type: str = setting(
-        "none", "nncf: `transformer` treats attention and its masks with care", ("none", "transformer")
+        "auto",
+        "nncf: `transformer` treats attention and its masks with care; `auto`: if the graph has attention",
+        ("auto", "none", "transformer"),
     )
     min_cosine: float = setting(0.9, "outputs less like the reference's than this are `wrong_output` [1]")
 

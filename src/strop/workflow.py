@@ -20,12 +20,13 @@ CONFIG_KEYS = ("study", "overrides", "results")
 _study: dict[str, Any] = {}
 
 
-def begin(config: dict[str, Any], project: str) -> dict[str, Any]:
+def begin(config: dict[str, Any], project: str, cores: int | None) -> dict[str, Any]:
     """Open the plan of the study that Snakemake's config asks for; a mistake in it ends the process with code 2.
 
     Args:
         config: `study`, `overrides` (Hydra overrides as one string, quoted as in a shell), `results`.
         project: the Snakefile's folder.
+        cores: that Snakemake may use, for the time left.
     """
     results = Path(str(config.get("results", "results")))
     try:
@@ -36,13 +37,18 @@ def begin(config: dict[str, Any], project: str) -> dict[str, Any]:
     # Jobs inherit these. A job whose study was killed stops by itself instead of measuring for nobody.
     os.environ[PARENT_VARIABLE] = str(os.getpid())
     os.environ[ON_FAILURE_VARIABLE] = plan["on_failure"]
-    _study.update(plan=plan, results=results)
+    _study.update(plan=plan, results=results, cores=cores or 1)
     return plan
 
 
 def current() -> tuple[dict[str, Any], Path] | None:
     """Return the plan that `begin` opened in this process and its results folder, or None."""
     return (_study["plan"], _study["results"]) if _study else None
+
+
+def cores() -> int:
+    """Return the cores that Snakemake may use."""
+    return int(_study.get("cores", 1))
 
 
 def _overrides(config: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from strop.machine import versions
 from strop.tracking import tracking_uri
 from strop.workflow import begin, end
 
-PLAN = begin(config, workflow.basedir)
+PLAN = begin(config, workflow.basedir, workflow.cores)
 STEPS, STUDY = PLAN["steps"], PLAN["study"]["name"]
 STAGES = (
     "dataset",

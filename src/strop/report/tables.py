@@ -150,9 +150,9 @@ def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
     """
     study = plan["study"]
     rows = records.read("summary", results / "studies" / study["name"] / "summary.parquet").to_pylist()
-    # A pipe or a log file has no width; rich would take 80 for it.
-    width = console.width if console.is_terminal else max(console.width, WIDTH)
-    console.print(summary_table(rows, width), width=width)
+    if not console.is_terminal:  # a pipe or a log file has no width; rich takes 80 for it
+        console.width = max(console.width, WIDTH)
+    console.print(summary_table(rows, console.width))
     used = {mark for row in rows for mark in marks(row)}
     _line(console, "   ".join(f"{mark} {words}" for mark, words in LEGEND.items() if mark in used), "dim")
     _print_failures(rows, console)

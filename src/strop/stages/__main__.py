@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import importlib
 import json
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -17,9 +15,9 @@ from strop.check import check, write_reference
 from strop.errors import StageFailure, StropError, one_line
 from strop.job import Job, Made
 from strop.options import CHAIN_STAGES
+from strop.process import die_with_parent
 from strop.supervise import RESULT
 
-PR_SET_PDEATHSIG = 1
 FAILED = {"export": "export_unsupported", "evaluate": "crashed", "benchmark": "crashed"}
 
 
@@ -32,12 +30,6 @@ def main(path: str) -> None:
     job = Job(**{k: v for k, v in data.items() if k in names and k not in ("settings", "results", "project")},
               settings=settings, results=Path(data["results"]), project=Path(data["project"]))  # fmt: skip
     write_atomically(job.folder / RESULT, json.dumps(attempt(job), allow_nan=False))
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies (Linux's prctl; elsewhere nothing)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def attempt(job: Job) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def transformers(
         module, spec = _pretrained(folder, task)
         details = {}
     save_module(module, job.folder, spec)
-    return _made(job, module, splits, details)
+    return _made(job, module, splits, spec["outputs"], details)
 
 
 def _pretrained(folder: Path, task: str) -> tuple[torch.nn.Module, dict[str, Any]]:
@@ -157,7 +157,7 @@ def factory(
     name = _argument(module)
     splits = {k: _prepared(v, name, preprocess, image_size, image_crop, image_mean, image_std) for k, v in raw.items()}
     save_module(module, job.folder, spec)
-    return _made(job, module, splits, {})
+    return _made(job, module, splits, None, {})
 
 
 def _argument(module: torch.nn.Module) -> str:
@@ -226,7 +226,9 @@ def _raw_splits(job: Job) -> dict[str, Examples]:
     return {name: Examples.read(dataset.file(f"{name}.parquet")) for name in sorted(names)}
 
 
-def _made(job: Job, module: torch.nn.Module, splits: dict[str, Examples], details: dict[str, Any]) -> Made:
+def _made(
+    job: Job, module: torch.nn.Module, splits: dict[str, Examples], names: list[str] | None, details: dict[str, Any]
+) -> Made:
     """Write the splits that later stages read, and describe the module's inputs and outputs."""
     for name, examples in splits.items():
         if name != "train":
@@ -237,7 +239,7 @@ def _made(job: Job, module: torch.nn.Module, splits: dict[str, Examples], detail
     for tensor in inputs:
         if tensor.name not in known:
             raise StropError(f"the dataset gives '{tensor.name}', but the model's forward takes {sorted(known)}")
-    return Made("torch", inputs, _output_tensors(module, test), details)
+    return Made("torch", inputs, _output_tensors(module, test, names), details)
 
 
 def input_tensors(examples: Examples) -> tuple[Tensor, ...]:
@@ -254,11 +256,11 @@ def input_tensors(examples: Examples) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def _output_tensors(module: torch.nn.Module, examples: Examples) -> tuple[Tensor, ...]:
+def _output_tensors(module: torch.nn.Module, examples: Examples, names: list[str] | None) -> tuple[Tensor, ...]:
     """Call the module at two batch sizes and lengths: an axis that stays as it is, is fixed."""
     lengths = np.argsort(examples.lengths(), kind="stable")
     short, wide = [int(lengths[0])], [int(lengths[-1])] * 2 + [int(lengths[0])]
-    one, other = (_outputs(module, examples, rows) for rows in (short, wide))
+    one, other = (_outputs(module, examples, rows, names) for rows in (short, wide))
     found = []
     for name, value in one.items():
         axes = zip(value.shape, other[name].shape, strict=True)
@@ -267,13 +269,15 @@ def _output_tensors(module: torch.nn.Module, examples: Examples) -> tuple[Tensor
     return tuple(found)
 
 
-def _outputs(module: torch.nn.Module, examples: Examples, rows: list[int]) -> dict[str, torch.Tensor]:
+def _outputs(
+    module: torch.nn.Module, examples: Examples, rows: list[int], names: list[str] | None
+) -> dict[str, torch.Tensor]:
     import torch
 
     feeds = {name: torch.from_numpy(value) for name, value in examples.batch(rows).items()}
     try:
         with torch.inference_mode():
-            return named_outputs(module(**feeds), None)
+            return named_outputs(module(**feeds), names)
     except StageFailure:
         raise
     except Exception as error:

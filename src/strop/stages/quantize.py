@@ -149,12 +149,13 @@ def nncf_int8(job: Job, *, calibration_examples: int, model_type: str) -> Made:
     examples = calibration(job, calibration_examples)
     model = openvino.Core().read_model(str(source))
     before = _weighted(model)
+    transformer = model_type == "transformer" or (model_type == "auto" and _has_attention(model))
     with _nncf_quiet():
         quantized = nncf.quantize(
             model,
             nncf.Dataset(_batches(job, examples)),
             subset_size=len(examples),
-            model_type=nncf.ModelType.TRANSFORMER if model_type == "transformer" else None,
+            model_type=nncf.ModelType.TRANSFORMER if transformer else None,
         )
     openvino.save_model(quantized, str(job.folder / "model.xml"), compress_to_fp16=False)
     quantizers = sum(op.get_type_name() == "FakeQuantize" for op in quantized.get_ops())
@@ -162,11 +163,19 @@ def nncf_int8(job: Job, *, calibration_examples: int, model_type: str) -> Made:
         "calibration_examples": len(examples),
         "fake_quantize_nodes": quantizers,
         "weighted_nodes": before,
+        "transformer": transformer,
         "precision": "int8",
     }
     if quantizers == 0:
         details |= {"status": "no_effect", "status_reason": "NNCF put no quantizer into the model"}
     return Made("openvino", details=details)
+
+
+def _has_attention(model: Any) -> bool:
+    """Return whether a MatMul reads the result of a Softmax."""
+    softmax = [op for op in model.get_ops() if op.get_type_name() == "Softmax"]
+    targets = [target.get_node() for op in softmax for target in op.output(0).get_target_inputs()]
+    return any(node.get_type_name() == "MatMul" for node in targets)
 
 
 def _weighted(model: Any) -> int:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strop.stats.bootstrap import CONFIDENCE, tail
+
 RESAMPLES = 4000
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,9 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the mean of paired differences, float64, shape (examples,).
 
-    The differences are sorted first, so that the order of the examples changes nothing. Percentiles of n examples
-    are too narrow by sqrt((n - 1) / n) and by the t quantile; both are put right, as T. Hesterberg, "What teachers
-    should know about the bootstrap", The American Statistician 69 (2015) 371-386, advises for small n. One example
-    alone tells nothing of the spread: the interval is infinite.
+    The differences are sorted first, so that the order of the examples changes nothing. One example alone tells
+    nothing of the spread: the interval is infinite.
     """
-    from scipy.stats import norm, t
-
     n = difference.size
     if n == 1:
         return -np.inf, np.inf
@@ -113,8 +110,8 @@ def bootstrap_interval(
     at_once = max(1, 2_000_000 // n)  # resamples drawn together: bounds the memory at some tens of MB
     sizes = [min(at_once, RESAMPLES - done) for done in range(0, RESAMPLES, at_once)]
     means = np.concatenate([ordered[rng.integers(0, n, (size, n))].mean(axis=1) for size in sizes])
-    tail = float(norm.cdf(np.sqrt(n / (n - 1)) * t.ppf((1 - confidence) / 2, n - 1)))
-    low, high = np.quantile(means, [tail, 1 - tail])
+    end = tail(n, confidence)
+    low, high = np.quantile(means, [end, 1 - end])
     return float(low), float(high)
 
 

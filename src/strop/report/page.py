@@ -1,0 +1,89 @@
+"""The report: one page that needs nothing beside it and opens offline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from strop.columns import COLUMNS, groups, value_of, with_interval
+from strop.decide import control, losers, sentence
+from strop.machine import machine_facts
+from strop.report.tables import failures, in_order, load_of, marks, state
+
+Row = dict[str, Any]
+Plots = dict[str, dict[str, Any] | None]
+
+
+def page(
+    plan: dict[str, Any], rows: list[Row], plots: Plots, timings: Plots, skipped: list[dict[str, Any]], results: Path
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        plan: the study's plan.
+        rows: decided rows of the summary.
+        plots, timings: name of a group of rows -> Vega-Lite specification, or None where there is nothing to show.
+        skipped: variants of the plan that were skipped, with `overrides`, `variant` and `reason`.
+        results: folder of all results, for the paths shown.
+    """
+    import vl_convert
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
+    environment = Environment(loader=PackageLoader("strop.report", "."), autoescape=select_autoescape(["html", "j2"]))
+    study = plan["study"]
+    sections = [
+        {
+            "name": name,
+            "decision": sentence(group, study["objective"], results),
+            "control": control(group)[1],
+            "held": control(group)[0],
+            "plots": [plot for plot in (plots[name], timings[name]) if plot is not None],
+            "rows": [_cells(row, losers(group, study["objective"])) for row in in_order(group)],
+        }
+        for name, group in groups(rows).items()
+    ]
+    return environment.get_template("page.html.j2").render(
+        study=study,
+        limits=[f"{COLUMNS[name].words}: {COLUMNS[name].show(limit)}{COLUMNS[name].unit}" for name, limit in study["limits"].items()],
+        device=plan["device"],
+        machine=machine_facts(),
+        sections=sections,
+        failures=failures(rows),
+        skipped=skipped,
+        scripts=_script(vl_convert.javascript_bundle()),
+        specs=_script(json.dumps([plot for section in sections for plot in section["plots"]])),
+    )
+
+
+def _script(text: str) -> str:
+    """Return text that cannot end the script element that it stands in."""
+    return text.replace("</", "<\\/")
+
+
+def _cells(row: Row, lost: dict[str, str]) -> dict[str, Any]:
+    def shown(name: str, digits: int = 2) -> str:
+        value = value_of(row, name)
+        return "" if value is None else COLUMNS[name].show(value, digits)
+
+    return {
+        "marks": marks(row),
+        "variant": row["variant"],
+        "load": load_of(row),
+        "state": state(row),
+        "feasible": row["feasible"],
+        "recommended": row["recommended"],
+        "speedup": with_interval(row, "speedup"),
+        "p50": shown("latency_p50_s"),
+        "p90": shown("latency_p90_s"),
+        "p99": shown("latency_p99_s"),
+        "throughput": shown("throughput_per_s", 1),
+        "quality": shown("quality"),
+        "drop": with_interval(row, "quality_drop"),
+        "fidelity": shown("fidelity"),
+        "size": shown("size_bytes", 1),
+        "memory": shown("peak_memory_bytes", 0),
+        "runtime": " ".join(str(row[name]) for name in ("runtime", "precision") if row[name]),
+        "why": lost.get(row["variant"], ""),
+        "noisy": row["noisy_reason"] or "",
+    }
