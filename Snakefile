@@ -1,5 +1,7 @@
 """A study, from its plan to its decision: one rule file a stage, and the plan knows what there is to do."""
 
+import sys
+
 from snakemake.utils import min_version
 
 min_version("9.12")
@@ -37,7 +39,7 @@ rule all:
 
 
 onsuccess:
-    end()
+    sys.exit(end())
 
 
 onerror:

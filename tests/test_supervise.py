@@ -63,7 +63,7 @@ def step(bench):
     data = bench.dataset({"x": list(np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32))}, calibration=0)
 
     def made(function, **limits):
-        from conftest import full_settings
+        from support import full_settings
 
         settings = full_settings("model", "factory", {"factory": f"factories.py:{function}"})
         return {
@@ -116,7 +116,13 @@ def test_every_failure_has_a_status_a_line_a_log_and_a_command(bench, step, func
 
 def test_what_waits_for_a_failure_is_blocked_and_names_the_root(bench, step):
     failed = run(bench, step("raises"))
-    follower = {**step("fine"), "stage": "prune", "option": "magnitude", "id": "1" * 12, "upstream": {"source": failed.key}}
+    follower = {
+        **step("fine"),
+        "stage": "prune",
+        "option": "magnitude",
+        "id": "1" * 12,
+        "upstream": {"source": failed.key},
+    }
     blocked = run(bench, follower)
     last = run(bench, {**follower, "stage": "export", "id": "2" * 12, "upstream": {"source": blocked.key}})
     for manifest in (blocked, last):
@@ -148,10 +154,10 @@ def test_a_step_that_was_killed_with_its_supervisor_is_done_again(bench, step, t
     )
     arguments = [str(job), str(bench.results), str(bench.project)]
     supervisor = subprocess.Popen([sys.executable, "-c", code, *arguments], start_new_session=True)
-    child = next(wait_for(lambda: psutil.Process(supervisor.pid).children()))
+    (child,) = wait_for(lambda: psutil.Process(supervisor.pid).children())
     os.kill(supervisor.pid, signal.SIGKILL)
     supervisor.wait()
-    assert list(wait_for(lambda: [not child.is_running() or child.status() == psutil.STATUS_ZOMBIE or None][0]))
+    assert wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
     assert not (bench.results / "model" / ("0" * 12) / "manifest.json").exists()
     assert run(bench, step("fine")).status == "ok"
 
@@ -160,7 +166,6 @@ def wait_for(condition, seconds=30):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
-            yield from found if isinstance(found, list) else [found]
-            return
+            return found
         time.sleep(0.05)
     raise AssertionError("it did not happen")

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from server import free_port
 
 from strop.errors import StropError
 from strop.tracking import (
@@ -179,12 +180,6 @@ def test_marks_follow_the_last_decision(results, record):
     assert marked == replace(ids["a"], added=False)  # a decision is no reason to log a run again
 
 
-def closed_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def refused(uri, record, results):
     started = time.monotonic()
     with pytest.raises(StropError) as caught:
@@ -196,7 +191,7 @@ def refused(uri, record, results):
 
 
 def test_a_server_that_is_down_is_known_at_once(results, record):
-    port = closed_port()
+    port = free_port()
     message = refused(f"http://me:s3cret@127.0.0.1:{port}", record, results)
     assert f"no MLflow server at http://***@127.0.0.1:{port} " in message
     assert message.endswith("start it, then strop sync")
@@ -275,7 +270,7 @@ def test_ui_serves_the_embedded_store_on_loopback(results, record, tmp_path):
     with pytest.raises(StropError, match="run a study first"):
         ui_command(results, 5000)
     log_record(record, "study", None, results)
-    port = closed_port()
+    port = free_port()
     with (
         (tmp_path / "ui.log").open("w") as log,
         subprocess.Popen(ui_command(results, port), stdout=log, stderr=log, start_new_session=True) as ui,

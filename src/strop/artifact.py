@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from strop.errors import StageFailure, StropError
+from strop.errors import StageFailure, StropError, one_line
 from strop.ids import sha256_file
 
 MANIFEST = "manifest.json"
@@ -137,11 +137,18 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file by rename within its folder, creating the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a text file by rename within its folder, creating the folder.
+
+    Raises:
+        StropError: the folder cannot be written to.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise StropError(f"{path.parent}: cannot be written to ({one_line(error)}); choose another results=") from error
 
 
 def list_files(folder: Path) -> tuple[File, ...]:

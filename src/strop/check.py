@@ -74,12 +74,16 @@ def write_reference(job: Job, draft: Manifest) -> tuple[dict[str, Any], str | No
             f"the reference is {kind}: called twice on the same input, its outputs differ by {repeated:.3g} "
             "of their norm; nothing can be compared with it"
         )
-    if not any(np.isfinite(value).any() for outputs in once[0] for value in outputs.values() if value.dtype.kind == "f"):
+    if not any(
+        np.isfinite(value).any() for outputs in once[0] for value in outputs.values() if value.dtype.kind == "f"
+    ):
         return check, "the reference gives no finite number on the test examples"
     return check, None
 
 
-def _all_answers(artifact: Artifact, job: Job, examples: Examples, batches: list[list[list[int]]]) -> list[list[Outputs]]:
+def _all_answers(
+    artifact: Artifact, job: Job, examples: Examples, batches: list[list[list[int]]]
+) -> list[list[Outputs]]:
     """Return what a fresh session answers to all batches, and what it answers to them a second time."""
     session = open_session(artifact, threads=job.threads, device=job.device["kind"])
     flat = [rows for group in batches for rows in group]
@@ -105,7 +109,9 @@ def _read_probes(path: Path) -> tuple[list[list[int]], list[Outputs]]:
     with np.load(path, allow_pickle=False) as data:
         names = [str(name) for name in data["names"]]
         rows = [data[f"rows_{at}"].tolist() for at in range(sum(key.startswith("rows_") for key in data.files))]
-        return rows, [{name: data[f"output_{at}_{index}"] for index, name in enumerate(names)} for at in range(len(rows))]
+        return rows, [
+            {name: data[f"output_{at}_{index}"] for index, name in enumerate(names)} for at in range(len(rows))
+        ]
 
 
 def check(job: Job, draft: Manifest, min_cosine: float) -> tuple[dict[str, Any], str | None]:
@@ -138,7 +144,9 @@ def check(job: Job, draft: Manifest, min_cosine: float) -> tuple[dict[str, Any],
             raise
         except Exception as error:
             lengths = sorted({int(n) for at in members for n in examples.take(batches[at]).lengths()})
-            problems.append(f"batch {size}, lengths {lengths[0]} to {lengths[-1]}: the call fails: {one_line(error, 160)}")
+            problems.append(
+                f"batch {size}, lengths {lengths[0]} to {lengths[-1]}: the call fails: {one_line(error, 160)}"
+            )
             continue
         for difference in compare(join([wanted[at] for at in members]), join(got)):
             entries.append({"batch_size": size, **difference.as_dict()})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 Outputs = dict[str, np.ndarray]
+INFINITE = float("inf")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def compare(reference: Outputs, found: Outputs) -> list[Difference]:
 
 def _difference(name: str, a: np.ndarray, b: np.ndarray | None) -> Difference:
     def wrong(problem: str) -> Difference:
-        return Difference(name, 0.0, *[float("inf")] * 3, problem=problem)
+        return Difference(name, 0.0, INFINITE, INFINITE, INFINITE, problem=problem)
 
     if b is None:
         return wrong(f"output '{name}' is missing")
@@ -57,7 +58,8 @@ def _difference(name: str, a: np.ndarray, b: np.ndarray | None) -> Difference:
         return wrong(f"output '{name}' has shape {list(b.shape)}, the reference {list(a.shape)}")
     if a.dtype.kind in "USO" or b.dtype.kind in "USO":
         same = bool(np.array_equal(a.astype(str), b.astype(str)))
-        return Difference(name, float(same), *[0.0 if same else float("inf")] * 3)
+        far = 0.0 if same else INFINITE
+        return Difference(name, float(same), far, far, far)
     x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
     bad = ~np.isfinite(y) & np.isfinite(x)
     if bad.any():
@@ -89,7 +91,9 @@ def problem_of(difference: Difference, min_cosine: float) -> str | None:
     if difference.cosine < min_cosine:
         return f"{name}: cosine with the reference's is {difference.cosine:.4g}, the floor {min_cosine:g}"
     if difference.relative_l2 > allowed:
-        return f"{name}: differs by {difference.relative_l2:.3g} of its norm from the reference's, allowed {allowed:.3g}"
+        return (
+            f"{name}: differs by {difference.relative_l2:.3g} of its norm from the reference's, allowed {allowed:.3g}"
+        )
     if difference.worst_row > 2 * allowed:
         return f"{name}: a row differs by {difference.worst_row:.3g} of its norm, allowed {2 * allowed:.3g}"
     return None

@@ -108,7 +108,7 @@ def ties(rows: Sequence[Row], objective: str) -> list[Row]:
     rivals = [row for row in rows if row["feasible"] and value_of(row, objective) is not None]
     if not rivals:
         return []
-    leader = max(rivals, key=lambda row: (_gain(row, objective), _quality(row)))
+    leader = max(rivals, key=lambda row: (_gain(row, objective), _quality(row), str(row["variant"])))
     return [row for row in rivals if row is leader or _overlap(row, leader, objective)]
 
 
@@ -121,10 +121,10 @@ def _overlap(a: Row, b: Row, objective: str) -> bool:
     return a_low <= b_high and b_low <= a_high
 
 
-def _preference(row: Row, objective: str) -> tuple[float, float, bool, float]:
+def _preference(row: Row, objective: str) -> tuple[float, float, bool, float, str]:
     size = value_of(row, "size_bytes")
     rounded = float("inf") if size is None else float(f"{size:.1e}")
-    return rounded, -_quality(row), not row.get("is_reference"), -_gain(row, objective)
+    return rounded, -_quality(row), not row.get("is_reference"), -_gain(row, objective), str(row["variant"])
 
 
 def losers(rows: Sequence[Row], objective: str) -> dict[str, str]:
@@ -172,14 +172,14 @@ def sentence(rows: Sequence[Row], objective: str, results: Path | str = "results
     if best is None:
         return f"Ship nothing: {_no_answer(rows, objective)}."
     files = f"the files are in {Path(results).as_posix()}/{best['artifact']}"
-    tail = f"; {files}{_tie_words(best, ties(rows, objective))}{_caution(rows, best)}."
+    tail = f"; {files}{_tie_words(best, ties(rows, objective), objective)}{_caution(rows, best)}."
     if best.get("is_reference"):
         return f"Ship the reference ({best['variant']}): nothing that meets the limits beats it{tail}"
     return f"Ship {best['variant']}: {_gain_words(best, objective)}, {_cost_words(best)}{tail}"
 
 
 def _no_answer(rows: Sequence[Row], objective: str) -> str:
-    measured = [row for row in rows if row.get("status") == "ok" and value_of(row, objective) is not None]
+    measured = [row for row in rows if row.get("status") == "ok"]
     if not measured:
         return "no variant was measured to its end, see the failures"
     if any(row["feasible"] for row in measured):
@@ -216,15 +216,16 @@ def _cost_words(row: Row) -> str:
     return f"{what} (95 % interval {low * 100:.2f} to {high * 100:.2f}, {row.get('examples')} examples)"
 
 
-def _tie_words(best: Row, tied: Sequence[Row]) -> str:
-    others = [f"{row['variant']} ({with_interval(row, 'speedup')})" for row in tied if row is not best]
+def _tie_words(best: Row, tied: Sequence[Row], objective: str) -> str:
+    name, words = ("speedup", "speed") if objective in SAME_CALLS else (objective, COLUMNS[objective].words)
+    others = [f"{row['variant']} ({with_interval(row, name)})" for row in tied if row is not best]
     if not others:
         return ""
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     sizes = [value_of(row, "size_bytes") for row in tied if row is not best]
     size = value_of(best, "size_bytes")
     smaller = size is not None and all(s is not None and float(f"{size:.1e}") < float(f"{s:.1e}") for s in sizes)
-    return f"; tied in speed with {shown}" + (", chosen as the smallest" if smaller else "")
+    return f"; tied in {words} with {shown}" + (", chosen as the smallest" if smaller else "")
 
 
 def _caution(rows: Sequence[Row], best: Row) -> str:

@@ -37,6 +37,8 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
     """Return the first telling line of an error without colour codes, at most `limit` characters long."""
     import re
 
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
     text = error if isinstance(error, str) else (str(error) or type(error).__name__)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     text = " ".join(text.split())

@@ -120,5 +120,6 @@ def _stack(values: list[np.ndarray], fill: float) -> np.ndarray:
     full = np.max([value.shape for value in values], axis=0)
     out = np.full((len(values), *full), fill, dtype=values[0].dtype)
     for row, value in enumerate(values):
-        out[(row, *(slice(0, n) for n in value.shape))] = value
+        place: tuple[int | slice, ...] = (row, *(slice(0, n) for n in value.shape))
+        out[place] = value
     return out

@@ -40,7 +40,8 @@ def photographs(raw: Examples, name: str, size: int, crop: float, mean: float, s
         name: the model's input.
         size: height and width [pixel].
         crop: share of the short side [1].
-        mean, std: of pixel values 0 to 255.
+        mean: is subtracted from pixel values 0 to 255.
+        std: divides what is left.
     """
     images = [_photograph(image, size, crop, mean, std) for image in _column(raw, "image")]
     return Examples(raw.ids, {name: images}, raw.labels)

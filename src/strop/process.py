@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import time
@@ -12,10 +13,16 @@ QUIET_SHARE = 0.1  # of one core
 LONGEST_WAIT_S = 0.5  # spinning threads of OpenMP give up after 0.2 s
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies (Linux's prctl; elsewhere nothing)."""
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies (Linux's prctl; elsewhere nothing).
+
+    Args:
+        parent: the parent's process id; if it has died before the kernel could be asked, this process ends at once.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def settle() -> float:

@@ -63,9 +63,9 @@ class Progress:
         return str(DefaultFormatter(self.settings.quiet, self.settings.show_failed_logs).format(record) or "")
 
     def _planned(self, record: logging.LogRecord) -> None:
-        stats = {rule: int(n) for rule, n in record.stats.items() if rule != "total"}  # type: ignore[attr-defined]
+        stats = {r: int(n) for r, n in record.stats.items() if r not in ("total", "all")}  # type: ignore[attr-defined]
         self.waiting, self.total = stats, sum(stats.values())
-        words = ", ".join(f"{n} {rule}" for rule, n in stats.items() if rule != "all")
+        words = ", ".join(f"{n} {rule}" for rule, n in stats.items())
         would = "would do " if self.settings.dryrun else ""
         if not self.jobs:
             self._print(f"strop: {would}{self.total} jobs: {words}{self._time_left()}")
@@ -83,10 +83,10 @@ class Progress:
     def _finished(self, record: logging.LogRecord) -> None:
         key, label, started = self.jobs.pop(int(record.job_id), ("", "", self.clock()))  # type: ignore[attr-defined]
         rule = key.partition("/")[0]
+        if rule == "all":  # it does nothing; neither total nor time left counts it
+            return
         self.done += 1
         self.waiting[rule] = max(0, self.waiting.get(rule, 1) - 1)
-        if rule == "all":
-            return
         seconds = self.clock() - started
         line = f"[{self.done:>3}/{self.total}] {rule:<14} {label:<44} {seconds:6.1f} s{self._time_left()}"
         self._print(line + _failure(key))
@@ -144,6 +144,8 @@ def _failure(key: str) -> str:
     found = _manifest(key)
     if found is None or found.status == "ok":
         return ""
+    if found.status == "blocked":
+        return f"\n          blocked: waits for {found.details['root']['step']}"
     return f"\n          {found.status}: {found.error}"
 
 

@@ -132,7 +132,10 @@ class Compile(Stage):
 
     dynamic: bool = setting(True, "one program for all shapes instead of one per shape")
     mode: str = setting("default", "torch.compile's mode", ("default", "reduce-overhead", "max-autotune"))
-    min_cosine: float = setting(0.999, "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]")
+    min_cosine: float = setting(
+        0.999,
+        "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]",
+    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,10 @@ class Engine(Stage):
         ("f32", "bf16", "f16", "auto"),
     )
     workspace_bytes: int = setting(2**30, "TensorRT: scratch memory that the builder may use [byte]")
-    min_cosine: float = setting(0.999, "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]")
+    min_cosine: float = setting(
+        0.999,
+        "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]",
+    )
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ def local_path(project: Path, name: str, setting: str) -> Path:
         raise StropError(f"{setting}={name}: outside of the project's folder; put the file, or a link to it, inside")
     if not path.exists():
         folder = next(parent for parent in path.parents if parent.is_dir())
-        raise StropError(f"{setting}={name}: no such file; {nearest(path.name, [p.name for p in folder.iterdir()])}")
+        there = [item.name for item in folder.iterdir() if not item.name.startswith(".")]
+        raise StropError(f"{setting}={name}: no such file; {nearest(path.name, there)}")
     return path
 
 
@@ -185,7 +186,7 @@ def _opened(archive: Path) -> Iterator[tuple[list[str], Any]]:
             yield [name for name in zipped.namelist() if not name.endswith("/")], zipped.open
         return
     try:
-        tar = tarfile.open(archive)  # noqa: SIM115: closed by the block below
+        tar = tarfile.open(archive)  # noqa: SIM115 (closed by the block below)
     except tarfile.TarError:
         raise StropError(f"{archive.name}: neither a zip nor a tar archive") from None
     with tar:

@@ -107,7 +107,6 @@ def _work(step: dict[str, Any], folder: Path, results: Path, project: Path) -> M
         ending = _run_child(job, folder, out, step["timeout_s"], step["memory_bytes"])
     seconds = time.monotonic() - started
     result = _read_result(folder, ending)
-    result.pop("traceback", None)
     failed = result["status"] != "ok"
     return Manifest(
         **_identity(step),
@@ -159,7 +158,7 @@ def _death(returncode: int) -> str:
 def _run_child(job: dict[str, Any], folder: Path, out: IO[str], timeout_s: float, memory_bytes: float) -> Ending:
     (folder / ".job.json").write_text(json.dumps(job), encoding="utf-8")
     child = subprocess.Popen(
-        [sys.executable, "-m", "strop.stages", str(folder / ".job.json")],
+        [sys.executable, "-m", "strop.stages", str(folder / ".job.json"), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT,

@@ -64,15 +64,24 @@ def _overrides(config: dict[str, Any]) -> list[str]:
     return [f"study={config['study']}", *words] if "study" in config else words
 
 
-def end() -> None:
-    """Print the study's table, failures and decision, if there is a summary."""
+def end() -> int:
+    """Print the study's table, failures and decision, and return its exit code.
+
+    It is 0 however many variants failed, unless none was measured, or the study was to stop at the first failure.
+    """
     from rich.console import Console
 
+    from strop import records
     from strop.report.tables import print_study
 
     plan, results = _study["plan"], _study["results"]
-    if (results / "studies" / plan["study"]["name"] / "summary.parquet").is_file():
-        print_study(plan, results, Console())
+    summary = results / "studies" / plan["study"]["name"] / "summary.parquet"
+    if not summary.is_file():
+        return 1
+    print_study(plan, results, Console())
+    statuses = records.read("summary", summary)["status"].to_pylist()
+    wanted = all if plan["on_failure"] == "stop" else any
+    return 0 if wanted(status == "ok" for status in statuses) else 1
 
 
 def do_step(step: dict[str, Any], output: str, log: str, project: Path) -> None:

@@ -32,7 +32,7 @@ class FakeArm:
         self.machine, self.name, self.call_s, self.rng = machine, name, call_s, rng
         self.noise, self.luck, self.warm_up = noise, luck, warm_up
         self.journal = journal if journal is not None else []
-        self.session = self.calls = 0
+        self.session, self.calls = 1.0, 0
 
     def start(self):
         self.journal.append((self.name, "start"))
@@ -147,7 +147,9 @@ def test_bursts_that_come_and_go_leave_the_control_at_one():
         def busy(now, phases=phases):
             return 2.5 if phases[int(now / 0.2) % 1000] else 1.0
 
-        done, _ = compared(Machine(busy), ratio=1.0, noise=0.02, luck=0.01, seed=seed, rules=Rules(6, 3, 30, 50, 0.02, seed))
+        done, _ = compared(
+            Machine(busy), ratio=1.0, noise=0.02, luck=0.01, seed=seed, rules=Rules(6, 3, 30, 50, 0.02, seed)
+        )
         held += done.ratio.low <= 1.0 <= done.ratio.high
     assert held >= 18
 
@@ -160,15 +162,15 @@ def test_cold_calls_are_not_timed():
 
 
 def test_what_never_gets_steady_is_said():
-    machine = Machine(lambda now: 1 + 500 * math.exp(-now / 4))
+    machine = Machine(lambda now: 1 + 20 * math.exp(-now / 6))
     done, _ = compared(machine, rules=Rules(2, 0.5, 4.0, 10, 0.5, 0))
     assert not done.steady
 
 
 def test_unpaired_interval_would_claim_too_much():
     """Blocks alone, as if all came from one session, give an interval that misses the truth."""
-    done, _ = compared(Machine(), luck=0.05, noise=0.01, rules=Rules(6, 2, 60, 50, 0.0001, 1), seed=4)
-    pooled = [np.concatenate(done.instances)]
-    chunks = np.array_split(pooled[0], 6 * 10)
-    naive = paired_ratio(chunks, np.random.default_rng(0))
+    done, _ = compared(Machine(), luck=0.05, noise=0.01, rules=Rules(6, 2, 60, 50, 1.0, 1), seed=4)
+    assert len(done.instances) == 6
+    pooled = np.concatenate(done.instances)
+    naive = paired_ratio(np.array_split(pooled, len(pooled)), np.random.default_rng(0))
     assert naive.half_width < 0.6 * done.ratio.half_width

@@ -43,6 +43,8 @@ def test_noise_is_no_trend():
     assert np.mean(found) < 0.08
 
 
-@pytest.mark.parametrize(("times", "trend"), [([5, 4, 3, 2, 1], True), ([1, 2, 3, 4, 5], False), ([1.0, 0.999] * 4, False)])
+@pytest.mark.parametrize(
+    ("times", "trend"), [([5, 4, 3, 2, 1], True), ([1, 2, 3, 4, 5], False), ([1.0, 0.999] * 4, False)]
+)
 def test_direction_and_size_count(times, trend):
     assert has_trend(times) is trend

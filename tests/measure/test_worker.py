@@ -79,7 +79,7 @@ def test_a_death_is_named(arm):
     assert caught.value.status == "crashed"
 
 
-def test_an_error_keeps_its_status(text_bench, engine):
+def test_an_error_keeps_its_status(text_bench):
     examples = text_bench.artifact(text_bench.torch).file("examples/test.parquet")
     device = {"kind": "cuda", "threads": 1, "huge_pages": False}
     torch_arm = WorkerArm("reference", text_bench.artifact(text_bench.torch).folder, examples, [[0]], device)

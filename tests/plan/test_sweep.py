@@ -59,9 +59,12 @@ def test_hydras_grammar_sweeps(composer):
     ],
 )
 def test_mistake_is_one_line_with_the_nearest_right_word(composer, overrides, message):
-    with pytest.raises(StropError) as caught:
+    def compose_first():
         sweep = make_sweep(["study=smoke", *overrides] if overrides[0][:6] != "study=" else overrides, composer)
-        composer.compose(list(sweep.combinations[0]))
+        return composer.compose(list(sweep.combinations[0]))
+
+    with pytest.raises(StropError) as caught:
+        compose_first()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

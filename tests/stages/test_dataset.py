@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import full_settings
+from support import full_settings
 
 from strop.errors import StropError
 from strop.examples import Examples
@@ -40,7 +40,7 @@ def test_equal_examples_are_one_so_that_no_test_row_calibrates(bench):
 
 
 def test_texts_keep_their_characters_and_missing_labels(bench):
-    lines = ['text,label', '"größe, it\'s [fine]",1', "plain,0", "unlabelled,"]
+    lines = ["text,label", '"größe, it\'s [fine]",1', "plain,0", "unlabelled,"]
     (bench.project / "reviews.csv").write_text("\n".join(lines), encoding="utf-8")
     sizes = {"calibration_size": 0, "test_size": 3}
     test = splits_of(bench, bench.do("dataset", "texts", source={"path": "reviews.csv"}, **sizes))["test"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import TEXT_MODEL
+from support import TEXT_MODEL
 
 from strop.examples import Examples
 from strop.runtimes import open_session
@@ -129,7 +129,7 @@ def bert(folder, labels=3):
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
     torch.manual_seed(0)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a film was good bad very not".split()]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["the", "a", "film", "was", "good", "bad", "very", "not"]]
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(words))
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
@@ -140,7 +140,7 @@ def bert(folder, labels=3):
 
 @pytest.fixture
 def texts(bench):
-    words = "the a film was good bad very not".split()
+    words = ["the", "a", "film", "was", "good", "bad", "very", "not"]
     rng = np.random.default_rng(1)
     rows = [np.asarray(" ".join(rng.choice(words, rng.integers(1, 9)))) for _ in range(40)]
     return bench.dataset({"text": rows}, [int("good" in str(row)) for row in rows])
@@ -191,7 +191,9 @@ def test_an_onnx_file_keeps_its_side_car_and_refuses_other_inputs(bench, text_be
     import onnx
 
     graph = onnx.load(str(text_bench.artifact(text_bench.onnx).file("model.onnx")))
-    onnx.save(graph, str(bench.project / "big.onnx"), save_as_external_data=True, location="big.bin", size_threshold=0)
+    onnx.save(
+        graph, str(bench.project / "big.onnx"), save_as_external_data=True, location="big.bin", size_threshold=1024
+    )
     test = Examples.read(text_bench.artifact(text_bench.torch).file("examples/test.parquet"))
     data = bench.dataset(test.columns, test.labels, calibration=4)
     model = bench.do("model", "onnx", {"dataset": data.key}, source={"path": "big.onnx"})

@@ -1,16 +1,10 @@
 """Runs of a study in MLflow: logged while it goes on, none doubled, and sent later if the server was down."""
 
-import contextlib
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 
 import pytest
+from server import free_port, mlflow_server
 
 from strop import records
 from strop.artifact import Manifest, list_files, read_manifest, write_manifest
@@ -81,7 +75,7 @@ def add_run(plan, results, variant, speedup, chain, error=None):
             "reference_evaluate": "evaluate/none",
             "benchmark": benchmark,
             "track": f"track/{variant}",
-        }  # fmt: skip
+        }
     )
 
 
@@ -217,35 +211,6 @@ def test_sync_needs_a_study_that_ran(plan, results):
         (results / run["benchmark"] / "manifest.json").unlink()
     with pytest.raises(StropError, match="run it first"):
         sync(plan, results)
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@contextlib.contextmanager
-def mlflow_server(folder):
-    """Start a real server on the loopback interface, and yield its address."""
-    folder.mkdir()
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{folder / 'server.db'}",
-               "--artifacts-destination", str(folder / "artifacts"), "--host", "127.0.0.1", "--port", str(port),
-               "--workers", "1"]  # fmt: skip
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    with (folder / "server.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(240):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=5):
-                break
-            time.sleep(0.25)
-        yield address
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
 
 
 def modified(results):

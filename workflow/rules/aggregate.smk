@@ -17,7 +17,6 @@ rule aggregate:
         "../../envs/cpu.yaml"
     params:
         plan=PLAN["path"],
-        digest=PLAN["digest"],
         code=source_digest("strop.stages.aggregate"),
     script:
         "../scripts/aggregate.py"

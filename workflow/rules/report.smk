@@ -31,7 +31,6 @@ rule report:
         "../../envs/cpu.yaml"
     params:
         plan=PLAN["path"],
-        digest=PLAN["digest"],
         code=source_digest("strop.stages.report"),
     script:
         "../scripts/report.py"

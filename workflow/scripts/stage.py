@@ -8,5 +8,5 @@ do_step(
     snakemake.params.step,
     output=snakemake.output.manifest,
     log=snakemake.log[0],
-    project=Path(snakemake.scriptdir).parents[1],
+    project=Path(snakemake.scriptdir).resolve().parents[1],
 )

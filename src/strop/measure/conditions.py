@@ -46,7 +46,8 @@ def noise(conditions: dict[str, Any], half_width: float, precision: float, threa
 
     Args:
         conditions: of a `Watch`.
-        half_width: of the speedup's interval, relative [1]; precision: the one that was wanted [1].
+        half_width: of the speedup's interval, relative [1].
+        precision: half-width that was wanted [1].
         threads: of one call [1].
     """
     cores = len(os.sched_getaffinity(0))

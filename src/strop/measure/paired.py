@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -72,7 +72,7 @@ class Measurement:
 
 
 def measure(
-    arms: dict[str, Arm],
+    arms: Mapping[str, Arm],
     batches: int,
     rules: Rules,
     clock: Callable[[], float],
@@ -122,7 +122,7 @@ def _endless(batches: int, rng: np.random.Generator) -> Iterator[int]:
         yield from rng.permutation(batches).tolist()
 
 
-def _renew(arms: dict[str, Arm], done: Measurement, rng: np.random.Generator) -> None:
+def _renew(arms: Mapping[str, Arm], done: Measurement, rng: np.random.Generator) -> None:
     """Load both sessions anew, in random order, every few times in new processes, which start side by side."""
     order = rng.permutation(ARMS).tolist()
     if _in_new_process(done):
@@ -132,9 +132,7 @@ def _renew(arms: dict[str, Arm], done: Measurement, rng: np.random.Generator) ->
         done.openings[name].append(arms[name].renew())
 
 
-def _warm(
-    arms: dict[str, Arm], batches: int, rules: Rules, done: Measurement, clock: Callable[[], float]
-) -> float:
+def _warm(arms: Mapping[str, Arm], batches: int, rules: Rules, done: Measurement, clock: Callable[[], float]) -> float:
     """Warm both sessions up, and return how long a call of each takes then, together [s]."""
     pair_s = 0.0
     for name in ARMS:
@@ -160,7 +158,7 @@ def _size(pair_s: float, rules: Rules) -> tuple[int, int]:
 
 
 def _pairs(
-    arms: dict[str, Arm], feed: Iterator[int], calls: int, done: Measurement, rng: np.random.Generator
+    arms: Mapping[str, Arm], feed: Iterator[int], calls: int, done: Measurement, rng: np.random.Generator
 ) -> Iterator[float]:
     """Time pairs of blocks of `calls` calls, in random order within a pair, and yield the logarithm of each ratio."""
     instance = len(done.instances)
@@ -192,7 +190,8 @@ def _stop(done: Measurement, rules: Rules, expected_s: float) -> str:
     """Return why sampling ends after this instance, or an empty text.
 
     Args:
-        done, rules: so far, and when to stop.
+        done: so far.
+        rules: when to stop.
         expected_s: time since the start, if half of another instance were done [s]: so the limit is kept on average.
     """
     enough = (

@@ -1,7 +1,8 @@
-"""A worker process: one arm's sessions, and nothing else. `python -m strop.measure.worker FD` serves a connection."""
+"""A worker process: one arm's sessions, and nothing else. `python -m strop.measure.worker FD PARENT`."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -55,7 +56,7 @@ class WorkerArm:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "strop.measure.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "strop.measure.worker", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -113,10 +114,8 @@ class WorkerArm:
         """End the process, if there is one, and keep what it used."""
         if self._process is None or self._connection is None:
             return
-        try:
+        with contextlib.suppress(StageFailure):  # it died, which was said where it happened
             self.usage.append(self._ask("usage"))
-        except StageFailure:
-            pass  # it died, which was said where it happened
         self._connection.close()
         self._process.wait()
         self._process = self._connection = None
@@ -210,5 +209,5 @@ def _attempt(work: Callable[[], Any]) -> tuple[str, Any]:
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(int(sys.argv[2]))
     serve(Connection(int(sys.argv[1])))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strop import machine
+from strop.decide import check_question
 from strop.ids import PACKAGE, digest
 from strop.options import CHAIN_STAGES, Option, option
 from strop.plan.chain import NoChain, format_of, resolve
@@ -44,7 +45,8 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
         conf: folder of the config groups; paths in settings are relative to its parent.
 
     Returns:
-        The plan as JSON values: `study`, `device`, `tracking`, `steps` (key -> step), `variants`, `runs`.
+        The plan as JSON values: `study`, `device`, `tracking`, `steps` (key -> step), `variants`, `runs`; and
+        `contents`, the stamps of the user's own files that it rests on.
 
     Raises:
         StropError: anything that is wrong with the overrides or conf/; one line.
@@ -52,13 +54,13 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
     composer = Composer(conf)
     sweep = make_sweep(overrides, composer)
     base = composer.compose(list(sweep.combinations[0]))
+    check_question(base.values["study"]["limits"], base.values["study"]["objective"])
     plan = Plan(conf.resolve().parent, base.values["study"]["name"])
     for combination in sweep.combinations:
         _add_combination(plan, list(combination), sweep, composer)
     _name_apart(plan)
     return {
         "plan_version": PLAN_VERSION,
-        "overrides": overrides,
         "study": {**base.values["study"], "option": sweep.study},
         "axes": sweep.axes,
         "on_failure": base.values["on_failure"],

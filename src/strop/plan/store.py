@@ -8,50 +8,61 @@ from typing import Any
 
 from strop import machine
 from strop.artifact import write_atomically
-from strop.errors import StropError
+from strop.errors import StropError, one_line
 from strop.ids import canonical, digest, sha256_file, source_digest
 from strop.options import OPTIONS
 from strop.plan.build import PLAN_VERSION, make_plan
 from strop.plan.content import stamp
+
+MEND = "delete results/plans and run again"
 
 
 def open_plan(overrides: list[str], conf: Path, results: Path) -> dict[str, Any]:
     """Return the plan for `overrides`: the stored one if nothing it rests on has changed, else a new one, stored.
 
     A plan rests on the overrides, conf/, strop's own code, this machine and the packages on it, and the user's own
-    files that settings name. Its own digest is of its content, so that equal plans have equal digests.
+    files that settings name; `plans/keys/` remembers which plan came of them. The plan itself is named by its
+    content, so that overrides that change nothing rerun nothing.
 
     Raises:
         StropError: as `make_plan` and `load_plan`.
     """
-    path = results / "plans" / f"{_key(overrides, conf)}.json"
-    if path.is_file():
-        plan = load_plan(path)
-        if all(stamp(Path(file)) == kept for file, kept in plan["contents"].items()):
-            return plan
+    key = results / "plans" / "keys" / f"{_key(overrides, conf)}.json"
+    if key.is_file():
+        kept = _read(key, ("digest", "contents"))
+        if all(stamp(Path(file)) == at for file, at in kept["contents"].items()):
+            return load_plan(results / "plans" / f"{kept['digest']}.json")
     plan = make_plan(overrides, conf)
-    plan["digest"] = digest({key: value for key, value in plan.items() if key not in ("contents", "overrides")})
-    plan["path"] = str(path)
+    contents = plan.pop("contents")
+    path = results / "plans" / f"{digest(plan)}.json"
     write_atomically(path, json.dumps(plan, indent=1, ensure_ascii=False) + "\n")
-    return plan
+    write_atomically(key, json.dumps({"digest": path.stem, "overrides": overrides, "contents": contents}) + "\n")
+    return load_plan(path)
 
 
 def load_plan(path: Path) -> dict[str, Any]:
-    """Read a plan file.
+    """Read a plan file; `path` and `digest` are added to what it holds.
 
     Raises:
         StropError: it is missing, damaged, or of another version.
     """
+    plan = _read(path, ("plan_version", "study", "steps", "variants", "runs"))
+    if plan["plan_version"] != PLAN_VERSION:
+        raise StropError(f"{path}: a plan of version {plan['plan_version']}, not {PLAN_VERSION}; {MEND}")
+    if digest(plan) != path.stem:
+        raise StropError(f"{path}: its content is not the one it was written with; {MEND}")
+    return {**plan, "path": str(path), "digest": path.stem}
+
+
+def _read(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
     try:
-        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = plan["plan_version"]
-        checked = all(name in plan for name in ("digest", "study", "steps", "variants", "runs", "contents"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StropError(f"{path}: not a plan ({type(error).__name__}: {error}); delete it and run again") from None
-    if version != PLAN_VERSION or not checked:
-        raise StropError(f"{path}: a plan of version {version} or incomplete; delete it and run again")
-    plan["path"] = str(path)
-    return plan
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        missing = [name for name in names if name not in data]
+    except (OSError, ValueError, TypeError) as error:
+        raise StropError(f"{path}: not a plan ({one_line(error, 100)}); {MEND}") from None
+    if missing:
+        raise StropError(f"{path}: not a plan ('{missing[0]}' is missing); {MEND}")
+    return data
 
 
 def _key(overrides: list[str], conf: Path) -> str:

@@ -119,7 +119,7 @@ def latency_rows(rows: list[Row], samples: dict[str, np.ndarray]) -> list[dict[s
         rows: decided rows.
         samples: run_id -> latency of each timed call of the variant's arm [s], float64, shape (calls,).
     """
-    found = []
+    found: list[dict[str, Any]] = []
     for row in in_order(rows):
         latency_s = samples.get(row["run_id"])
         if latency_s is None or latency_s.size == 0 or len(found) == MOST_ROWS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from strop.report.tables import failures, in_order, load_of, marks, state
 
 Row = dict[str, Any]
 Plots = dict[str, dict[str, Any] | None]
+# What the library is to make known to the page; without such a line nothing of it is bundled.
+LIBRARY = "window.vegaEmbed = vegaEmbed;"
 
 
 def page(
@@ -23,7 +26,8 @@ def page(
     Args:
         plan: the study's plan.
         rows: decided rows of the summary.
-        plots, timings: name of a group of rows -> Vega-Lite specification, or None where there is nothing to show.
+        plots: name of a group of rows -> Vega-Lite specification, or None where there is nothing to show.
+        timings: likewise.
         skipped: variants of the plan that were skipped, with `overrides`, `variant` and `reason`.
         results: folder of all results, for the paths shown.
     """
@@ -38,27 +42,31 @@ def page(
             "decision": sentence(group, study["objective"], results),
             "control": control(group)[1],
             "held": control(group)[0],
-            "plots": [plot for plot in (plots[name], timings[name]) if plot is not None],
+            "plots": sum(plot is not None for plot in (plots[name], timings[name])),
             "rows": [_cells(row, losers(group, study["objective"])) for row in in_order(group)],
         }
         for name, group in groups(rows).items()
     ]
+    specs = [plot for name in groups(rows) for plot in (plots[name], timings[name]) if plot is not None]
     return environment.get_template("page.html.j2").render(
         study=study,
-        limits=[f"{COLUMNS[name].words}: {COLUMNS[name].show(limit)}{COLUMNS[name].unit}" for name, limit in study["limits"].items()],
+        limits=[
+            f"{COLUMNS[name].words}: {COLUMNS[name].show(limit)}{COLUMNS[name].unit}"
+            for name, limit in study["limits"].items()
+        ],
         device=plan["device"],
         machine=machine_facts(),
         sections=sections,
         failures=failures(rows),
         skipped=skipped,
-        scripts=_script(vl_convert.javascript_bundle()),
-        specs=_script(json.dumps([plot for section in sections for plot in section["plots"]])),
+        scripts=_script(vl_convert.javascript_bundle(LIBRARY)),
+        specs=json.dumps(specs).replace("<", "\\u003c"),
     )
 
 
-def _script(text: str) -> str:
-    """Return text that cannot end the script element that it stands in."""
-    return text.replace("</", "<\\/")
+def _script(code: str) -> str:
+    """Return JavaScript that cannot end the script element that it stands in. `</` may be a pattern such as `/</g`."""
+    return re.sub("</(?=script)", r"<\\/", code, flags=re.IGNORECASE)
 
 
 def _cells(row: Row, lost: dict[str, str]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from strop.report.share import is_done, step_counts
 
 
 def print_plan(plan: dict[str, Any], results: Path, console: Console) -> None:
     """Print the variants with their chains, the steps by stage, and the skipped combinations with their reasons."""
-    console.print(f"[bold]{plan['study']['name']}[/bold]  {plan['study']['question']}", highlight=False)
+    console.print(Text.assemble((plan["study"]["name"], "bold"), "  ", plan["study"]["question"]))
     console.print(_variants(plan, results))
     console.print(_steps(plan, results))
     skipped = [variant for variant in plan["variants"] if variant["status"] == "skipped"]
@@ -40,7 +41,7 @@ def _variants(plan: dict[str, Any], results: Path) -> Table:
         mark = " (reference)" if any(run["is_reference"] for run in runs) else ""
         chain = " > ".join(f"{plan['steps'][key]['label']}" for key in variant["chain"][1:])
         scenarios = ", ".join(sorted({run["scenario"] for run in runs}))
-        table.add_row(variant["variant"] + mark, chain, variant["format"], scenarios, f"{done}/{len(keys)}")
+        _add(table, variant["variant"] + mark, chain, variant["format"], scenarios, f"{done}/{len(keys)}")
     return table
 
 
@@ -60,5 +61,10 @@ def _skipped(skipped: list[dict[str, Any]]) -> Table:
     table.add_column("combination", overflow="fold")
     table.add_column("reason", overflow="fold")
     for variant in skipped:
-        table.add_row(variant["overrides"] or variant["variant"], variant["reason"])
+        _add(table, variant["overrides"] or variant["variant"], variant["reason"])
     return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    """Add a row of texts as they are: no markup of rich in them, such as a list of an override, is obeyed."""
+    table.add_row(*map(Text, cells))

@@ -130,8 +130,10 @@ def load_weights(module: torch.nn.Module, file: Path) -> None:
     from safetensors.torch import load_file
 
     try:
-        state = load_file(file) if file.suffix == ".safetensors" else None
-        if state is None:
+        state: Any
+        if file.suffix == ".safetensors":
+            state = load_file(file)
+        else:
             state = torch.load(file, map_location="cpu", weights_only=True)
         module.load_state_dict(state.get("state_dict", state))
     except Exception as error:

@@ -138,7 +138,7 @@ def _open_file(artifact: Artifact, device: str) -> Opened:
     manifest = artifact.manifest
     spec = {**SPEC, "outputs": [tensor.name for tensor in manifest.outputs]}
     if manifest.format == "torchscript":
-        program: Any = torch.jit.load(str(artifact.file(SCRIPT_FILE)), map_location=device)  # type: ignore[no-untyped-call]
+        program: Any = torch.jit.load(str(artifact.file(SCRIPT_FILE)), map_location=device)
     else:
         program = torch._inductor.aoti_load_package(str(artifact.file(PACKAGE_FILE)))
     return _by_place(program, manifest), str(manifest.details.get("precision", "f32")), spec

@@ -1,4 +1,4 @@
-"""The child process of one step: `python -m strop.stages JOB.json`. It leaves `.result.json` in the step's folder."""
+"""The child process of one step: `python -m strop.stages JOB.json PARENT`; it leaves `.result.json` in the folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 from strop.artifact import Manifest, list_files, write_atomically
 from strop.check import check, write_reference
-from strop.errors import StageFailure, StropError, one_line
+from strop.errors import StageFailure, one_line
 from strop.job import Job, Made
 from strop.options import CHAIN_STAGES
 from strop.process import die_with_parent
 from strop.supervise import RESULT
 
+MEMORY_WORDS = ("out of memory", "bad_alloc", "can't allocate")
 FAILED = {"export": "export_unsupported", "evaluate": "crashed", "benchmark": "crashed"}
 
 
 def main(path: str) -> None:
     """Do the step that the job file describes, and write its result; never raise."""
-    die_with_parent()
     data = json.loads(Path(path).read_text(encoding="utf-8"))
     names = {field.name for field in dataclasses.fields(Job)}
     settings = {name: value for name, value in data["settings"].items() if name != "min_cosine"}  # the check's own
@@ -36,21 +36,24 @@ def attempt(job: Job) -> dict[str, Any]:
     """Return the step's result as JSON values: `status` and, if not ok, `error`."""
     try:
         return perform(job)
-    except StageFailure as failure:
-        traceback.print_exc()
-        return {"status": failure.status, "error": one_line(failure)}
-    except StropError as error:
-        traceback.print_exc()
-        return {"status": FAILED.get(job.stage, "build_failed"), "error": one_line(error)}
     except BaseException as error:
         traceback.print_exc()
-        status = "out_of_memory" if _is_memory(error) else FAILED.get(job.stage, "build_failed")
-        return {"status": status, "error": one_line(error)}
+        return {"status": _status(error, job.stage), "error": one_line(error)}
+
+
+def _status(error: BaseException, stage: str) -> str:
+    """Return the status that an exception means, by itself or by what caused it."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    if any(_is_memory(cause) for cause in causes):
+        return "out_of_memory"
+    return error.status if isinstance(error, StageFailure) else FAILED.get(stage, "build_failed")
 
 
 def _is_memory(error: BaseException) -> bool:
     text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "bad_alloc" in text or "can't allocate" in text
+    return isinstance(error, MemoryError) or any(words in text for words in MEMORY_WORDS)
 
 
 def perform(job: Job) -> dict[str, Any]:
@@ -63,7 +66,7 @@ def perform(job: Job) -> dict[str, Any]:
         "format": made.format,
         "details": made.details,
     }
-    if job.stage in CHAIN_STAGES:
+    if job.stage in CHAIN_STAGES and result["status"] == "ok":
         result |= _checked(job, made)
     return result
 
@@ -89,4 +92,5 @@ def _checked(job: Job, made: Made) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]))
     main(sys.argv[1])

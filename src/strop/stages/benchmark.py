@@ -62,7 +62,7 @@ def random_batches(examples: Examples, batch_size: int, seed: int) -> list[list[
     rng = np.random.default_rng(seed)
     count = max(1, min(MOST_BATCHES, len(examples) // batch_size))
     rows = rng.permutation(len(examples))
-    return np.resize(rows, (count, batch_size)).tolist()  # type: ignore[no-any-return]
+    return np.resize(rows, (count, batch_size)).tolist()
 
 
 def sorted_batches(examples: Examples, batch_size: int, seed: int) -> list[list[int]]:
@@ -86,7 +86,7 @@ def _benchmark(job: Job, rows: list[list[int]], rules: Rules) -> Made:
     }
     watch, spots = Watch(), _SpotChecks(arms, len(rows), rules.seed)
     try:
-        done = measure(arms, len(rows), rules, time.perf_counter, spots.check)  # type: ignore[arg-type]
+        done = measure(arms, len(rows), rules, time.perf_counter, spots.check)
         facts = {name: arm.facts() for name, arm in arms.items()}
     finally:
         for arm in arms.values():
@@ -104,7 +104,10 @@ def _benchmark(job: Job, rows: list[list[int]], rules: Rules) -> Made:
     reason = noise(conditions, done.ratio.half_width, rules.precision, job.threads)
     details |= {"noisy": reason is not None, "noisy_reason": reason}
     if not done.steady:
-        details |= {"status": "unstable", "status_reason": "calls were still getting faster when the warm-up had to end"}
+        details |= {
+            "status": "unstable",
+            "status_reason": "calls were still getting faster when the warm-up had to end",
+        }
     return Made(details=details)
 
 

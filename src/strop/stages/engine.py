@@ -41,7 +41,11 @@ def _ort(job: Job, level: str, providers: list[str], options: dict[str, Any]) ->
     source = job.artifact("source").verify()
     path = model_path(source)
     before = load_graph(path)
-    details: dict[str, Any] = {"providers": providers, "provider_options": options, "precision": graph_precision(before)}
+    details: dict[str, Any] = {
+        "providers": providers,
+        "provider_options": options,
+        "precision": graph_precision(before),
+    }
     target = job.folder / MODEL
     if providers[0] == CPU_PROVIDER:
         create(path, job.threads, level, details, save_to=target)
@@ -94,7 +98,9 @@ def profile(job: Job) -> dict[str, tuple[list[int], list[int], list[int]]]:
     shapes: dict[str, tuple[list[int], list[int], list[int]]] = {}
     for tensor in job.artifact("source").manifest.inputs:
         sizes = sorted(value.shape for value in test.columns[tensor.name])
-        low, middle, high = ([int(n) for n in part] for part in (_ends(sizes, min), sizes[len(sizes) // 2], _ends(sizes, max)))
+        low, middle, high = (
+            [int(n) for n in part] for part in (_ends(sizes, min), sizes[len(sizes) // 2], _ends(sizes, max))
+        )
         fixed = tensor.shape[0] if isinstance(tensor.shape[0], int) else None
         shapes[tensor.name] = ([fixed or 1, *low], [fixed or 1, *middle], [fixed or LARGEST_BATCH, *high])
     return shapes

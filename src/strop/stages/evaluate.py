@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from strop import records
@@ -19,7 +21,7 @@ def classification(job: Job, *, batch_size: int) -> Made:
     predictions, classes = predict(session, examples, batch_size)
     labels = examples.labels
     _check_labels(examples, classes)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "example_id": name,
             "label": None if labels is None or labels[row] < 0 else int(labels[row]),

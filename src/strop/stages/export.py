@@ -17,7 +17,7 @@ from strop.job import Job, Made
 from strop.runtimes.modules import load_module, read_spec
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 MODEL = "model.onnx"
 
@@ -105,7 +105,7 @@ def optimum(job: Job, *, opset: int) -> Made:
     source = job.artifact("source")
     spec = read_spec(source)
     task = _optimum_task(spec)
-    model = load_module(source).model
+    model: Any = load_module(source).model
     config = TasksManager.get_exporter_config_constructor("onnx", model, task=task)(model.config)
     with _quiet():
         try:

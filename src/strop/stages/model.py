@@ -1,4 +1,4 @@
-"""The model as its author runs it, in a form that needs nothing but its folder: weights, examples, reference outputs."""
+"""The model as its author runs it, in a folder that needs nothing else: weights, examples, reference outputs."""
 
 from __future__ import annotations
 
@@ -165,9 +165,7 @@ def _argument(module: torch.nn.Module) -> str:
     return next(iter(inspect.signature(module.forward).parameters))
 
 
-def _prepared(
-    raw: Examples, name: str, preprocess: str, size: int, crop: float, mean: float, std: float
-) -> Examples:
+def _prepared(raw: Examples, name: str, preprocess: str, size: int, crop: float, mean: float, std: float) -> Examples:
     return raw if preprocess == "none" else photographs(raw, name, size, crop, mean, std)
 
 
@@ -203,11 +201,15 @@ def _fits(examples: Examples, inputs: tuple[Tensor, ...], split: str) -> None:
     """Refuse examples that the graph cannot take, before anything is timed."""
     for tensor in inputs:
         if tensor.name not in examples.columns:
-            raise StropError(f"the model's input '{tensor.name}' is not in the dataset, which has {list(examples.columns)}")
+            raise StropError(
+                f"the model's input '{tensor.name}' is not in the dataset, which has {list(examples.columns)}"
+            )
         for row, value in enumerate(examples.columns[tensor.name]):
             if tensor.dtype != "str" and str(value.dtype) != tensor.dtype:
-                raise StropError(f"{split} example {row}: '{tensor.name}' is {value.dtype}, the model takes {tensor.dtype}")
-            fixed = [want for want in tensor.shape[1:]]
+                raise StropError(
+                    f"{split} example {row}: '{tensor.name}' is {value.dtype}, the model takes {tensor.dtype}"
+                )
+            fixed = list(tensor.shape[1:])
             if len(fixed) != value.ndim or any(
                 isinstance(want, int) and want != got for want, got in zip(fixed, value.shape, strict=False)
             ):
@@ -264,7 +266,9 @@ def _output_tensors(module: torch.nn.Module, examples: Examples, names: list[str
     found = []
     for name, value in one.items():
         axes = zip(value.shape, other[name].shape, strict=True)
-        shape = tuple("batch" if (a, b) == (1, 3) else a if a == b else f"{name}_{axis}" for axis, (a, b) in enumerate(axes))
+        shape = tuple(
+            "batch" if (a, b) == (1, 3) else a if a == b else f"{name}_{axis}" for axis, (a, b) in enumerate(axes)
+        )
         found.append(Tensor(name, str(value.numpy().dtype), shape))
     return tuple(found)
 

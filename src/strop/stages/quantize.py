@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 MODEL = "model.onnx"
 
 
-def ort_int8_dynamic(
-    job: Job, *, per_channel: bool, weight_type: str, op_types: list[str], reduce_range: bool
-) -> Made:
+def ort_int8_dynamic(job: Job, *, per_channel: bool, weight_type: str, op_types: list[str], reduce_range: bool) -> Made:
     """ONNX Runtime: integer weights now, activations scaled at run time for each call's own range."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -51,7 +51,9 @@ def paired_ratio(instances: Sequence[np.ndarray], rng: np.random.Generator) -> R
     n = len(instances)
     if n == 1:
         return Ratio(ratio, 0.0, float("inf"))
-    within = np.stack([trimmed_mean(pairs[rng.integers(0, pairs.size, (RESAMPLES, pairs.size))]) for pairs in instances])
+    within = np.stack(
+        [trimmed_mean(pairs[rng.integers(0, pairs.size, (RESAMPLES, pairs.size))]) for pairs in instances]
+    )
     drawn = rng.integers(0, n, (RESAMPLES, n))
     means = within[drawn, rng.integers(0, RESAMPLES, (RESAMPLES, n))].mean(axis=1)
     low, high = np.quantile(means, [tail(n), 1 - tail(n)])

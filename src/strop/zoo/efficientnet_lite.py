@@ -59,7 +59,8 @@ class Block(nn.Module):
         out = F.relu6(self._bn0(self._expand_conv(x))) if self._expands else x
         out = F.relu6(self._bn1(self._depthwise_conv(out)))
         out = self._bn2(self._project_conv(out))
-        return out + x if self._adds else out
+        result: torch.Tensor = out + x if self._adds else out
+        return result
 
 
 class EfficientNetLite0(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 
@@ -13,7 +15,7 @@ class Classifier(nn.Module):
         super().__init__()
         sizes = [features, *[hidden] * layers]
         parts: list[nn.Module] = []
-        for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+        for before, after in itertools.pairwise(sizes):
             parts += [nn.Linear(before, after), nn.ReLU()]
         self.layers = nn.Sequential(*parts, nn.Linear(sizes[-1], classes))
 
