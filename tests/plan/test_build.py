@@ -1,0 +1,152 @@
+"""A plan: equal work has one id, a name means one variant, and the reference is measured against itself."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from strop.errors import StropError
+from strop.plan import load_plan, make_plan, open_plan
+from strop.report.share import step_counts
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+
+
+def keys(plan, stage):
+    return {key for key, step in plan["steps"].items() if step["stage"] == stage}
+
+
+def test_equal_work_is_one_step():
+    plan = make_plan(["study=quickstart"], CONF)
+    counts = step_counts(plan)
+    assert counts["model"][0] == counts["dataset"][0] == counts["export"][0] == 1
+    assert counts["all"][0] < 0.75 * counts["all"][1]
+    for run in plan["runs"]:
+        for key in (*run["chain"], run["evaluate"], run["benchmark"], run["reference_evaluate"]):
+            assert set(plan["steps"][key]["upstream"].values()) <= plan["steps"].keys()
+
+
+def test_the_reference_is_a_variant_measured_against_itself():
+    plan = make_plan(["study=smoke"], CONF)
+    (control,) = [run for run in plan["runs"] if run["is_reference"]]
+    step = plan["steps"][control["benchmark"]]
+    assert step["upstream"]["source"] == step["upstream"]["reference"]
+    assert control["variant"] == "eager"
+    assert len(plan["runs"]) == len({run["run_id"] for run in plan["runs"]}) == 5
+
+
+def test_a_setting_that_an_option_does_not_read_changes_nothing():
+    plain = make_plan(["study=smoke"], CONF)
+    other = make_plan(["study=smoke", "quantize.model_type=none", "engine.workspace_bytes=5"], CONF)
+    assert plain["steps"].keys() == other["steps"].keys()
+
+
+@pytest.mark.parametrize(
+    ("override", "changed", "kept"),
+    [
+        ("quantize.per_channel=false", {"quantize", "engine", "evaluate", "benchmark"}, {"model", "export"}),
+        ("benchmark.seed=1", {"benchmark"}, {"quantize", "engine", "evaluate"}),
+        ("device.threads=2", {"engine", "evaluate", "benchmark"}, {"model", "export", "quantize"}),
+        ("dataset.seed=1", {"dataset", "model", "export", "quantize", "engine", "evaluate", "benchmark"}, set()),
+        ("quantize.timeout_s=5", set(), {"quantize", "engine"}),
+    ],
+)
+def test_a_change_reaches_its_step_and_what_follows(override, changed, kept):
+    before, after = make_plan(["study=smoke"], CONF), make_plan(["study=smoke", override], CONF)
+    for stage in changed:
+        assert keys(before, stage) != keys(after, stage), stage
+    for stage in kept:
+        assert keys(before, stage) == keys(after, stage), stage
+
+
+def test_equal_chains_of_other_combinations_are_one_variant():
+    plan = make_plan(["study=smoke", "export=auto,onnx", "quantize=none", "engine=onnxruntime"], CONF)
+    assert plan["combinations"] == 2
+    assert len(plan["variants"]) == 2  # the reference, and one
+
+
+def test_names_of_swept_settings_tell_variants_apart():
+    plan = make_plan(["study=smoke", "quantize=ort_int8_static", "quantize.per_channel=true,false"], CONF)
+    names = {variant["variant"] for variant in plan["variants"]}
+    assert names == {
+        "eager",
+        *(f"ort_int8_static+{e}+quantize.per_channel={v}" for e in ("onnxruntime", "openvino") for v in (True, False)),
+    }
+
+
+def test_a_combination_that_cannot_work_is_skipped_with_a_reason():
+    plan = make_plan(["study=smoke", "engine=none,tensorrt", "quantize=nncf_int8"], CONF)
+    skipped = {v["variant"]: v["reason"] for v in plan["variants"] if v["status"] == "skipped"}
+    assert "needs an engine" in skipped["nncf_int8"]
+    assert "nncf_int8 gives openvino" in skipped["nncf_int8+tensorrt"] or "CUDA" in skipped["nncf_int8+tensorrt"]
+    assert not [run for run in plan["runs"] if not run["is_reference"]]
+
+
+def test_floors_of_agreement_only_fall_along_a_chain():
+    plan = make_plan(["study=smoke", "prune=magnitude"], CONF)
+    for run in plan["runs"]:
+        floors = [plan["steps"][key]["context"]["min_cosine"] for key in run["chain"][1:]]
+        assert floors == sorted(floors, reverse=True)
+        assert plan["steps"][run["benchmark"]]["context"]["min_cosine"] == min([0.999, *floors])
+
+
+@pytest.fixture
+def project(tmp_path):
+    shutil.copytree(CONF, tmp_path / "conf")
+    (tmp_path / "mine.py").write_text("def build():\n    return 1\n")
+    return tmp_path
+
+
+def test_a_users_own_file_is_known_by_its_content(project):
+    words = ["study=smoke", "model=factory", "model.factory=mine.py:build"]
+    results = project / "results"
+    first = open_plan(words, project / "conf", results)
+    assert open_plan(words, project / "conf", results) == first
+    (project / "mine.py").write_text("def build():\n    return 2\n")
+    second = open_plan(words, project / "conf", results)
+    assert keys(first, "model") != keys(second, "model")
+    assert first["digest"] != second["digest"]
+
+
+def test_a_stored_plan_follows_conf(project):
+    results = project / "results"
+    first = open_plan(["study=smoke"], project / "conf", results)
+    option = project / "conf" / "quantize" / "ort_int8_static.yaml"
+    option.write_text(option.read_text().replace("per_channel: true", "per_channel: false"))
+    assert open_plan(["study=smoke"], project / "conf", results)["digest"] != first["digest"]
+
+
+def test_a_plan_of_another_version_is_refused(project):
+    plan = open_plan(["study=smoke"], project / "conf", project / "results")
+    path = Path(plan["path"])
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "plan_version": 99}))
+    with pytest.raises(StropError, match="a plan of version 99, not 1; delete results/plans"):
+        load_plan(path)
+
+
+AXES = {
+    "prune": ["none", "magnitude"],
+    "quantize": ["none", "ort_int8_dynamic", "ort_int8_static", "nncf_int8", "torchao_int8_dynamic", "bf16"],
+    "compile": ["none", "torchscript"],
+    "engine": ["none", "onnxruntime", "openvino"],
+}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.fixed_dictionaries({axis: st.sets(st.sampled_from(names), min_size=1) for axis, names in AXES.items()}))
+def test_every_combination_is_a_variant_or_has_a_reason(chosen):
+    words = [f"{axis}={','.join(sorted(names))}" for axis, names in chosen.items()]
+    plan = make_plan(["study=smoke", *words], CONF)
+    planned = [v for v in plan["variants"] if v["status"] == "planned"]
+    skipped = [v for v in plan["variants"] if v["status"] == "skipped"]
+    assert all(v["reason"] for v in skipped)
+    assert len({v["variant"] for v in planned}) == len(planned)
+    used = {run[key] for run in plan["runs"] for key in ("evaluate", "benchmark", "reference_evaluate", "dataset_step")}
+    used |= {key for run in plan["runs"] for key in run["chain"]}
+    assert used == plan["steps"].keys()
+    assert {run["variant_id"] for run in plan["runs"]} == {v["variant_id"] for v in planned}
