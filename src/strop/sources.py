@@ -97,7 +97,8 @@ def _from_hub(source: dict[str, Any], downloads: Path, setting: str) -> Path:
         )
     except Exception as error:
         raise StropError(f"{setting}.hub={source['hub']}: not fetched: {one_line(error, 160)}") from error
-    return Path(folder) / source["member"] if source.get("member") else Path(folder)
+    member = source.get("member")
+    return Path(folder) / _inside(member, f"{setting}.member={member}") if member else Path(folder)
 
 
 def _from_package(source: dict[str, Any], downloads: Path, setting: str) -> Path:
@@ -150,13 +151,18 @@ def _why(stderr: str, digest: str) -> str:
 def _extract(archive: Path, member: str, target: Path, setting: str) -> Path:
     """Extract a member (a file, or all below a folder) once, and return its path; `a!b` is member b of archive a."""
     outer, bang, inner = member.partition("!")
-    parts = PurePosixPath(outer.strip("/"))
-    if parts.is_absolute() or ".." in parts.parts:
-        raise StropError(f"{setting}.member={member}: a path inside of the archive, without '..'")
+    parts = _inside(outer, f"{setting}.member={member}")
     path = target / parts
     if not path.exists():
         _unpack(archive, parts, target, f"{setting}.member={member}")
     return _extract(path, inner, path.with_name(f"{path.name}.files"), setting) if bang else path
+
+
+def _inside(member: str, setting: str) -> PurePosixPath:
+    parts = PurePosixPath(member.strip("/"))
+    if ".." in parts.parts:
+        raise StropError(f"{setting}: write a path inside of the archive, without '..'")
+    return parts
 
 
 def _unpack(archive: Path, member: PurePosixPath, target: Path, setting: str) -> None:

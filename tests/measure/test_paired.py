@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from strop.measure.paired import ARMS, SESSIONS_PER_PROCESS, Block, Rules, measure
+from strop.measure.paired import ARMS, SESSIONS_PER_PROCESS, Block, Rules, draw, measure
 from strop.stats.paired import paired_ratio
 
 RULES = Rules(instances=4, min_time_s=2.0, max_time_s=60.0, min_calls=40, precision=0.05, seed=0)
@@ -174,3 +174,30 @@ def test_unpaired_interval_would_claim_too_much():
     pooled = np.concatenate(done.instances)
     naive = paired_ratio(np.array_split(pooled, len(pooled)), np.random.default_rng(0))
     assert naive.half_width < 0.6 * done.ratio.half_width
+
+
+@pytest.mark.parametrize(("batches", "calls"), [(32, 3), (32, 32), (5, 12), (1, 4)])
+def test_blocks_are_spread_over_all_sizes_and_no_batch_is_favoured(batches, calls):
+    rng = np.random.default_rng(0)
+    drawn = np.asarray([draw(batches, calls, rng) for _ in range(4000)])
+    counts = np.bincount(drawn.ravel(), minlength=batches)
+    assert counts.min() > 0.8 * drawn.size / batches
+    assert np.std(drawn.mean(axis=1)) <= batches / (3 * min(calls, batches) ** 1.5) + 0.5
+
+
+def test_sizes_that_matter_do_not_widen_the_interval():
+    """The variant gains on long inputs only: blocks of random inputs would scatter by that much."""
+
+    class BySize(FakeArm):
+        def block(self, batches):
+            found = super().block(batches)
+            factor = np.asarray([1 + batch / 8 for batch in batches]) if self.name == "reference" else 1
+            return Block(found.start_s, found.latency_s * factor)
+
+    machine, rng = Machine(), np.random.default_rng(0)
+    arms = {name: BySize(machine, name, 0.01, rng, noise=0.01) for name in ARMS}
+    done = measure(arms, 32, RULES, machine.clock)
+    shuffled = [rng.permutation(32)[: done.calls // sum(map(len, done.instances))] for _ in range(48)]
+    logs = np.log([np.mean(1 + batches / 8) for batches in shuffled])
+    unspread = paired_ratio(np.array_split(logs, 6), np.random.default_rng(0))
+    assert done.ratio.half_width < 0.6 * unspread.half_width

@@ -15,7 +15,7 @@ from strop.stats.paired import Ratio, paired_ratio
 
 ARMS = ("reference", "variant")
 SESSIONS_PER_PROCESS = 3
-PAIRS = 10  # pairs of blocks that an instance aims at
+PAIRS = 8  # pairs of blocks that an instance aims at
 FEWEST_PAIRS = 4
 MOST_CALLS = 200  # calls of a block
 WARMUP_SHARE = 0.25  # of the time limit: what one warm-up may take
@@ -82,13 +82,12 @@ def measure(
 
     Args:
         arms: `reference` and `variant`.
-        batches: number of prepared batches that `Arm.block` may name.
+        batches: number of prepared batches that `Arm.block` may name, in order of size.
         rules: when to stop.
         clock: monotonic clock [s].
         after_instance: called after each instance, for progress and spot checks; outside of the timed calls.
     """
     rng = np.random.default_rng(rules.seed)
-    feed = _endless(batches, rng)
     done = Measurement()
     began = clock()
     spent_s = {True: 0.0, False: 0.0}  # by the last instance in a new process, and by the last in an old one
@@ -97,7 +96,7 @@ def measure(
         new = _in_new_process(done)
         _renew(arms, done, rng)
         calls, wanted = _size(_warm(arms, batches, rules, done, clock), rules)
-        pairs = _pairs(arms, feed, calls, done, rng)
+        pairs = _pairs(arms, batches, calls, done, rng)
         share_s = done.timed_s + rules.min_time_s / rules.instances
         ratios = list(itertools.islice(pairs, FEWEST_PAIRS))
         while (len(ratios) < wanted or done.timed_s < share_s) and clock() - began < rules.max_time_s:
@@ -116,10 +115,15 @@ def _in_new_process(done: Measurement) -> bool:
     return len(done.instances) % SESSIONS_PER_PROCESS == 0
 
 
-def _endless(batches: int, rng: np.random.Generator) -> Iterator[int]:
-    """Yield batch numbers in random order, all before any comes again."""
-    while True:
-        yield from rng.permutation(batches).tolist()
+def draw(batches: int, calls: int, rng: np.random.Generator) -> list[int]:
+    """Return the batches of a block: one at random from each of `calls` equal parts of them, in random order.
+
+    Batches are in order of size. A speedup depends on size, so blocks of any sizes would differ by more than the
+    machine's noise; every batch is as likely as any other.
+    """
+    places = (np.arange(calls) + rng.random(calls)) * batches / calls
+    drawn: list[int] = rng.permutation(places.astype(np.int64) % batches).tolist()
+    return drawn
 
 
 def _renew(arms: Mapping[str, Arm], done: Measurement, rng: np.random.Generator) -> None:
@@ -158,14 +162,14 @@ def _size(pair_s: float, rules: Rules) -> tuple[int, int]:
 
 
 def _pairs(
-    arms: Mapping[str, Arm], feed: Iterator[int], calls: int, done: Measurement, rng: np.random.Generator
+    arms: Mapping[str, Arm], batches: int, calls: int, done: Measurement, rng: np.random.Generator
 ) -> Iterator[float]:
     """Time pairs of blocks of `calls` calls, in random order within a pair, and yield the logarithm of each ratio."""
     instance = len(done.instances)
     for number in itertools.count():
-        batches = [next(feed) for _ in range(calls)]
-        blocks = {name: arms[name].block(batches) for name in rng.permutation(ARMS).tolist()}
-        _keep(blocks, instance, number, batches, done)
+        drawn = draw(batches, calls, rng)
+        blocks = {name: arms[name].block(drawn) for name in rng.permutation(ARMS).tolist()}
+        _keep(blocks, instance, number, drawn, done)
         yield math.log(float(blocks["reference"].latency_s.sum() / blocks["variant"].latency_s.sum()))
 
 

@@ -58,20 +58,29 @@ def _test(job: Job) -> Examples:
 
 
 def random_batches(examples: Examples, batch_size: int, seed: int) -> list[list[int]]:
-    """Return up to 32 batches of random rows; where examples are fewer than a batch, they come again in it."""
+    """Return up to 32 batches of random rows, in order of size.
+
+    Where examples are fewer than a batch, they come again in it.
+    """
     rng = np.random.default_rng(seed)
     count = max(1, min(MOST_BATCHES, len(examples) // batch_size))
     rows = rng.permutation(len(examples))
-    return np.resize(rows, (count, batch_size)).tolist()
+    return _by_size(np.resize(rows, (count, batch_size)), examples)
 
 
 def sorted_batches(examples: Examples, batch_size: int, seed: int) -> list[list[int]]:
-    """Return batches of near lengths, in random order, up to 32, spread over all lengths."""
+    """Return up to 32 batches of near lengths, in order of size, spread over all lengths."""
     order = np.argsort(examples.lengths(), kind="stable")
     full = max(1, len(order) // batch_size)
     batches = np.resize(order, (full, batch_size))
     picked = np.random.default_rng(seed).permutation(full)[:MOST_BATCHES]
-    return batches[picked].tolist()  # type: ignore[no-any-return]
+    return _by_size(batches[picked], examples)
+
+
+def _by_size(batches: np.ndarray, examples: Examples) -> list[list[int]]:
+    """Return batches, int64 (batches, rows), ordered by the size of the padded batch."""
+    ordered: list[list[int]] = batches[np.argsort(examples.lengths()[batches].max(axis=1), kind="stable")].tolist()
+    return ordered
 
 
 def _benchmark(job: Job, rows: list[list[int]], rules: Rules) -> Made:

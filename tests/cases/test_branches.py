@@ -1,0 +1,79 @@
+"""Weights in the branches of an `If`: quantizers overlook them, or read a tensor that they have renamed."""
+
+import numpy as np
+import pytest
+from graphs import graph, onnx_model, value
+
+WIDTH, CLASSES = 24, 5
+
+
+def two_heads():
+    """A stem, and a small or a large head by the sign of the batch's sum; one weight belongs to both heads."""
+    rng = np.random.default_rng(5)
+
+    def weight(*shape):
+        return (rng.normal(size=shape) / shape[0] ** 0.5).astype(np.float32)
+
+    def out():
+        return [value("y", "float32", "n", CLASSES)]
+
+    shared = [("MatMul", ["h", "both"], ["a"], {}), ("Relu", ["a"], ["b"], {})]
+    small = [*shared, ("MatMul", ["b", "small"], ["y"], {})]
+    large = [*shared, ("MatMul", ["b", "wide"], ["c"], {}), ("Tanh", ["c"], ["d"], {}),
+             ("MatMul", ["d", "narrow"], ["y"], {})]  # fmt: skip
+    branches = {
+        "then_branch": graph("small", small, [], out(), {"small": weight(WIDTH, CLASSES)}),
+        "else_branch": graph("large", large, [], out(), {"wide": weight(WIDTH, 96), "narrow": weight(96, CLASSES)}),
+    }
+    nodes = [
+        ("ReduceSum", ["x"], ["total"], {"keepdims": 0}),
+        ("Greater", ["total", "zero"], ["easy"], {}),
+        ("MatMul", ["x", "stem"], ["s"], {}),
+        ("Relu", ["s"], ["h"], {}),
+        ("If", ["easy"], ["y"], branches),
+    ]
+    weights = {"zero": np.float32(0), "stem": weight(16, WIDTH), "both": weight(WIDTH, WIDTH)}
+    return graph("two_heads", nodes, [value("x", "float32", "n", 16)], out(), weights)
+
+
+@pytest.fixture
+def branched(bench):
+    rows = np.random.default_rng(6).normal(size=(40, 16)).astype(np.float32)
+    signs = [float(np.sign(row.sum())) for row in rows[8:]]
+    assert {-1.0, 1.0} <= set(signs), "the test rows are to take both branches"
+    model = onnx_model(bench, two_heads(), bench.dataset({"x": list(rows)}))
+    assert model.status == "ok", model.error
+    return model
+
+
+def test_dynamic_int8_reaches_into_the_branches_and_says_how_much(bench, branched):
+    made = bench.step("quantize", "ort_int8_dynamic", branched, branched, min_cosine=0.99)
+    assert made.status == "ok", made.error
+    assert made.details["quantized_share"] == 1.0
+    assert made.details["nodes"]["MatMulInteger"] == 6
+    assert made.size_bytes < 0.75 * made_size(branched)
+
+
+def made_size(model):
+    return next(file.bytes for file in model.files if file.path == "model.onnx")
+
+
+def test_the_probes_take_both_branches(bench, branched):
+    from strop.examples import Examples
+
+    rows = Examples.read(bench.artifact(branched).file("examples/test.parquet")).columns["x"]
+    taken = {bool(rows[row].sum() > 0) for batch in branched.check["rows"] for row in batch}
+    assert taken == {True, False}
+
+
+def test_static_int8_that_drops_a_relu_before_the_branches_is_wrong(bench, branched):
+    made = bench.step("quantize", "ort_int8_static", branched, branched, min_cosine=0.95)
+    assert made.status == "wrong_output"
+    assert made.details["quantized_share"] < 0.5
+
+
+def test_nncf_and_openvino_keep_the_branches(bench, branched):
+    engine = bench.step("engine", "openvino", branched, branched, min_cosine=0.9999)
+    assert engine.status == "ok", engine.error
+    made = bench.step("quantize", "nncf_int8", branched, branched, min_cosine=0.95)
+    assert made.status == "ok", made.error
