@@ -1,12 +1,16 @@
-"""What processes of strop owe each other: a child dies with its parent, and a settled one burns no CPU."""
+"""What processes of strop owe each other: to die with the parent, to wait their turn, to burn no CPU while asleep."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 QUIET_SHARE = 0.1  # of one core
@@ -23,6 +27,15 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file; others wait. The kernel frees it when the process ends, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def settle() -> float:

@@ -6,7 +6,6 @@ A package is only opened, never imported. What is fetched is kept in `results/do
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from typing import IO, Any
 
 from strop.errors import StropError, nearest, one_line
 from strop.ids import sha256_file
+from strop.process import locked
 
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "*.onnx", "*.onnx_data")  # nothing that is unpickled
 
@@ -40,7 +40,7 @@ def fetch(source: dict[str, Any], *, project: Path, results: Path, setting: str)
     named = [kind for kind in ("path", "hub", "package") if source.get(kind)]
     if len(named) != 1:
         raise StropError(f"{setting}: give one of path, hub or package, not {' and '.join(named) or 'none'}")
-    with _lock(results / "downloads" / ".lock"):
+    with locked(results / "downloads" / ".lock"):
         if named == ["path"]:
             found = local_path(project, source["path"], f"{setting}.path")
         elif named == ["hub"]:
@@ -65,14 +65,6 @@ def local_path(project: Path, name: str, setting: str) -> Path:
         there = [item.name for item in folder.iterdir() if not item.name.startswith(".")]
         raise StropError(f"{setting}={name}: no such file; {nearest(path.name, there)}")
     return path
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _check_sha256(found: Path, wanted: str | None, setting: str) -> None:

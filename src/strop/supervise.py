@@ -7,7 +7,6 @@ and time past the limit each end as a status, an error of one line, and the path
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -16,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +24,7 @@ import psutil
 from strop import machine
 from strop.artifact import Artifact, File, Manifest, Tensor, list_files, read_manifest, write_manifest
 from strop.errors import StropError
+from strop.process import locked
 
 RESULT = ".result.json"
 POLL_S = 0.25  # a poll costs well under a millisecond; a benchmark's children must not be disturbed more often
@@ -57,7 +56,7 @@ def run_step(step: dict[str, Any], *, results: Path, project: Path) -> Manifest:
     key = f"{step['stage']}/{step['id']}"
     folder = results / key
     asked = time.time()
-    with _lock(results / ".locks" / f"{step['stage']}-{step['id']}"):
+    with locked(results / ".locks" / f"{step['stage']}-{step['id']}"):
         with contextlib.suppress(StropError, OSError):
             if (folder / "manifest.json").stat().st_mtime >= asked:
                 return read_manifest(folder)
@@ -67,14 +66,6 @@ def run_step(step: dict[str, Any], *, results: Path, project: Path) -> Manifest:
         manifest = _blocked(step, blocker) if blocker else _work(step, folder, results, project)
         write_manifest(manifest, folder)
         return manifest
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _blocker(upstream: dict[str, str], results: Path) -> Manifest | None:

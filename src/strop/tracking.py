@@ -7,7 +7,6 @@ run without it was cut short, and is completed. Only `MlflowClient` is used, nev
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import logging
 import os
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 
 from strop.errors import StropError, one_line
 from strop.ids import digest, sha256_file
+from strop.process import locked
 
 KEY_TAG = "strop.run_id"
 CONTENT_TAG = "strop.content"
@@ -240,7 +240,7 @@ def _store(uri: str | None, results: Path, key: str) -> Iterator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # MLflow's own, of its libraries
             client_class = _client_class()
-            with _locked(_lock_path(where, results, key)):
+            with locked(_lock_path(where, results, key)):
                 yield client_class(tracking_uri=where)
     except StropError:
         raise
@@ -266,14 +266,6 @@ def _lock_path(uri: str, results: Path, key: str) -> Path:
         file = Path(uri.partition(":///")[2].partition("?")[0])
         return file.with_name(f".{file.name}.lock")
     return results / ".locks" / f"mlflow-{key}"
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _unreachable(uri: str) -> str | None:
