@@ -153,7 +153,7 @@ def test_groups_are_named_by_what_tells_them_apart():
     assert list(groups([row("a"), row("b")])) == [""]
     rows = [row("a", threads=1), row("b", threads=4), row("c", threads=4, batch_size=8)]
     split = groups(rows)
-    assert list(split) == ["1 threads, batch 1", "4 threads, batch 1", "4 threads, batch 8"]
+    assert list(split) == ["1 thread, batch 1", "4 threads, batch 1", "4 threads, batch 8"]
     assert [[made["variant"] for made in group] for group in split.values()] == [["a"], ["b"], ["c"]]
     assert groups([]) == {}
 

@@ -61,7 +61,8 @@ def study(tmp_path, monkeypatch):
     }
     variants = [{"variant": "onnxruntime", "chain": ["export/e", "engine/1"], "status": "planned"},
                 {"variant": "int8+openvino", "chain": ["export/e", "engine/2"], "status": "planned"}]  # fmt: skip
-    runs = [{"variant": "int8+openvino", "track": "track/t"}]
+    load = {"scenario": "single_stream", "batch_size": 1}
+    runs = [{"variant": "int8+openvino", "track": "track/t", "benchmark": "benchmark/1", **load}]
     plan = {"study": {"name": "s", "objective": "speedup"}, "on_failure": "continue", "steps": steps,
             "variants": variants, "runs": runs}  # fmt: skip
     monkeypatch.setattr(workflow, "_study", {"plan": plan, "results": tmp_path, "cores": 1})
@@ -111,7 +112,7 @@ def test_a_step_is_named_by_its_option_and_the_variants_that_it_is_for():
 def test_only_the_start_of_a_measurement_is_shown():
     watch = Watch()
     assert watch.start(1, "engine", "1") == []
-    assert watch.start(2, "benchmark", "1") == ["  measuring      int8 x1"]
+    assert watch.start(2, "benchmark", "1") == ["  measuring      int8+openvino"]
 
 
 @pytest.mark.usefixtures("study")
@@ -221,3 +222,10 @@ def test_a_broken_job_is_shown_with_its_log():
     text = "\n".join(Watch().show("", logging.ERROR, event=LogEvent.JOB_ERROR, **facts))
     assert "Error in rule engine" in text
     assert "j.log" in text
+
+
+def test_a_scenario_is_named_where_there_are_several(study):
+    plan = workflow._study["plan"]
+    plan["runs"].append({**plan["runs"][0], "scenario": "offline", "batch_size": 16, "benchmark": "benchmark/2"})
+    (line,) = Watch().start(1, "benchmark", "2")
+    assert line.split() == ["measuring", "int8+openvino", "offline", "x16"]

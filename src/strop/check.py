@@ -28,15 +28,21 @@ def probe_rows(examples: Examples) -> list[int]:
     """Return up to 8 rows: spread over the lengths from the shortest to the longest, and the row of largest values."""
     order = np.argsort(examples.lengths(), kind="stable")
     picked = [int(order[at]) for at in np.linspace(0, len(order) - 1, min(PROBES, len(order))).round().astype(int)]
-    largest = int(np.argmax([_largest(examples, row) for row in range(len(examples))]))
+    largest = int(np.argmax(_largest(examples)))
     if largest not in picked and len(picked) > 2:
         picked[len(picked) // 2] = largest
     return picked
 
 
-def _largest(examples: Examples, row: int) -> float:
-    values = [column[row] for column in examples.columns.values() if column[row].dtype.kind == "f"]
-    return max((float(np.max(np.abs(value))) for value in values if value.size), default=0.0)
+def _largest(examples: Examples) -> np.ndarray:
+    """Return each row's largest float, over what is usual for that input [1], so that no input hides another's."""
+    found = np.zeros(len(examples))
+    for column in examples.columns.values():
+        if column[0].dtype.kind == "f":
+            sizes = np.asarray([np.max(np.abs(value), initial=0.0) for value in column], dtype=np.float64)
+            usual = np.median(sizes[np.isfinite(sizes)]) if np.isfinite(sizes).any() else 0.0
+            found = np.maximum(found, sizes / (usual or 1.0))
+    return found
 
 
 def fixed_batch(inputs: tuple[Tensor, ...]) -> int | None:
@@ -74,11 +80,17 @@ def write_reference(job: Job, draft: Manifest) -> tuple[dict[str, Any], str | No
             f"the reference is {kind}: called twice on the same input, its outputs differ by {repeated:.3g} "
             "of their norm; nothing can be compared with it"
         )
-    if not any(
-        np.isfinite(value).any() for outputs in once[0] for value in outputs.values() if value.dtype.kind == "f"
-    ):
-        return check, "the reference gives no finite number on the test examples"
+    if not any(_tells(value) for outputs in once[0] for value in outputs.values()):
+        return check, (
+            "the reference gives no finite number on the test examples, or nothing at all: "
+            "empty outputs are always equal; give it examples that have an answer"
+        )
     return check, None
+
+
+def _tells(output: np.ndarray) -> bool:
+    """Return whether an output holds a value that another could differ from."""
+    return bool(np.isfinite(output).any()) if output.dtype.kind in "fc" else output.size > 0
 
 
 def _all_answers(

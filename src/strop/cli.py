@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -87,8 +88,12 @@ def plan(arguments: Arguments) -> int:
     from rich.console import Console
 
     from strop.report.plan_table import print_plan
+    from strop.report.tables import WIDTH
 
-    print_plan(_plan_of(arguments), arguments.results, Console())
+    console = Console()
+    if not console.is_terminal:  # a pipe has no width; rich takes 80 for it
+        console.width = max(console.width, WIDTH)
+    print_plan(_plan_of(arguments), arguments.results, console)
     return 0
 
 
@@ -98,8 +103,13 @@ def run(arguments: Arguments) -> int:
     command = [sys.executable, "-m", "snakemake", "--cores", str(arguments.cores)]
     command += ["--snakefile", str(project_folder() / "Snakefile")]
     command += ["-n"] if arguments.dry_run else []
-    command += ["--config", f"results={arguments.results}", f"overrides={shlex.join(arguments.overrides)}"]
+    command += ["--config", f"results={arguments.results}", f"overrides={_escaped(arguments.overrides)}"]
     return subprocess.call(command)
+
+
+def _escaped(words: list[str]) -> str:
+    """Return what `shlex.split` splits into `words`, without quotes, which Snakemake strips, or YAML in it."""
+    return " ".join(re.sub(r"[^\w=.,:/+-]", r"\\\g<0>", word) for word in words)
 
 
 def best(arguments: Arguments) -> int:

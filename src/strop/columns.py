@@ -20,6 +20,7 @@ class Column:
         more: more of it is better.
         unit: the unit shown; `scale` turns the stored SI value into it.
         low, high: columns of its 95 % interval, or None.
+        fine: values below 0.1 are shown in two significant digits: 0.00 ms says nothing of a small model.
     """
 
     words: str
@@ -28,6 +29,7 @@ class Column:
     scale: float = 1.0
     low: str | None = None
     high: str | None = None
+    fine: bool = False
 
     @property
     def bound(self) -> str | None:
@@ -37,6 +39,8 @@ class Column:
     def show(self, value: float, digits: int = 2) -> str:
         """Return a stored value in the unit shown, without the unit."""
         shown = value * self.scale
+        if self.fine and digits > 0 and 0 < abs(shown) < 0.1:
+            return f"{shown:.2g}"
         return f"{shown:.{digits}f}" if abs(shown) < 1000 or digits > 2 else f"{shown:.0f}"
 
 
@@ -46,11 +50,11 @@ COLUMNS: dict[str, Column] = {
     "quality": Column("quality", True, " %", 100.0),
     "fidelity": Column("agreement with the reference", True, " %", 100.0),
     "quality_drop": Column("quality drop", False, " points", 100.0, "quality_drop_low", "quality_drop_high"),
-    "latency_mean_s": Column("mean latency", False, " ms", 1e3),
-    "latency_p50_s": Column("median latency", False, " ms", 1e3),
-    "latency_p90_s": Column("p90 latency", False, " ms", 1e3),
-    "latency_p99_s": Column("p99 latency", False, " ms", 1e3),
-    "size_bytes": Column("size", False, " MiB", 1 / MIB),
+    "latency_mean_s": Column("mean latency", False, " ms", 1e3, fine=True),
+    "latency_p50_s": Column("median latency", False, " ms", 1e3, fine=True),
+    "latency_p90_s": Column("p90 latency", False, " ms", 1e3, fine=True),
+    "latency_p99_s": Column("p99 latency", False, " ms", 1e3, fine=True),
+    "size_bytes": Column("size", False, " MiB", 1 / MIB, fine=True),
     "peak_memory_bytes": Column("peak memory", False, " MiB", 1 / MIB),
     "build_s": Column("build time", False, " s"),
     "load_s": Column("load time", False, " s"),
@@ -86,4 +90,6 @@ def groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _part(at: int, value: Any) -> str:
-    return {"threads": f"{value} threads", "batch_size": f"batch {value}"}.get(GROUP[at], str(value))
+    return {"threads": f"{value} thread{'' if value == 1 else 's'}", "batch_size": f"batch {value}"}.get(
+        GROUP[at], str(value)
+    )

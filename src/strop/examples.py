@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strop.errors import StropError
+from strop.ids import digest
 
 Feeds = dict[str, np.ndarray]
 
@@ -60,6 +61,16 @@ class Examples:
             self.padding,
         )
 
+    def contents(self) -> list[str]:
+        """Return one text an example, equal for equal inputs; ids and labels do not count."""
+        parts = [[values[row] for values in self.columns.values()] for row in range(len(self))]
+        return [digest([[str(part.shape), part.tobytes().hex()] for part in row]) for row in parts]
+
+    def without(self, other: Examples) -> Examples:
+        """Return the examples whose inputs are not among those of `other`."""
+        known = set(other.contents())
+        return self.take([row for row, content in enumerate(self.contents()) if content not in known])
+
     def write(self, path: Path) -> None:
         """Write as one Parquet file."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +106,8 @@ class Examples:
 
 def _flat(values: list[np.ndarray]) -> pa.Array:
     if values and values[0].dtype.kind in "US":
-        return pa.array([[str(x) for x in value.ravel()] for value in values], pa.list_(pa.string()))
+        texts = [np.char.decode(value, "utf-8") if value.dtype.kind == "S" else value for value in values]
+        return pa.array([[str(x) for x in value.ravel()] for value in texts], pa.list_(pa.string()))
     flat = np.concatenate([value.ravel() for value in values]) if values else np.zeros(0, np.float32)
     offsets = np.concatenate([[0], np.cumsum([value.size for value in values], dtype=np.int64)])
     return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(flat))
@@ -118,7 +130,8 @@ def _stack(values: list[np.ndarray], fill: float) -> np.ndarray:
     if len({value.ndim for value in values}) != 1:
         raise StropError(f"examples of one input differ in their number of axes: {sorted(map(len, shapes))}")
     full = np.max([value.shape for value in values], axis=0)
-    out = np.full((len(values), *full), fill, dtype=values[0].dtype)
+    text = values[0].dtype.kind in "US"
+    out = np.full((len(values), *full), "" if text else fill, dtype=np.result_type(*values))  # the longest text fits
     for row, value in enumerate(values):
         place: tuple[int | slice, ...] = (row, *(slice(0, n) for n in value.shape))
         out[place] = value

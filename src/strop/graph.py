@@ -144,6 +144,23 @@ def _source_kind(name: str, makers: dict[str, Any], constants: set[str]) -> str:
     return "quantized" if name in makers and makers[name].op_type == "DequantizeLinear" else "computed"
 
 
+def id_ranges(model: Any) -> dict[str, tuple[int, int]]:
+    """Return input -> smallest and largest id, for inputs that look up rows of a table of constants as they are."""
+    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    makers = {output: node for node in model.graph.node for output in node.output}
+    found: dict[str, tuple[int, int]] = {}
+    for node in model.graph.node:
+        if node.op_type != "Gather" or node.input[0] not in tables:
+            continue
+        name = node.input[1]
+        while name in makers and makers[name].op_type in MOVES_ONLY | {"Cast"}:
+            name = makers[name].input[0]
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        rows = min(tables[node.input[0]][axis], found.get(name, (0, 2**63 - 1))[1] + 1)
+        found[name] = (-rows, rows - 1)
+    return {value.name: found[value.name] for value in model.graph.input if value.name in found}
+
+
 def tensors(values: Any, skip: frozenset[str] = frozenset()) -> tuple[Tensor, ...]:
     """Return graph inputs or outputs as `Tensor`s; an axis without a number or a name is called `<tensor>_<axis>`."""
     import onnx

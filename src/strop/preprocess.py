@@ -1,4 +1,7 @@
-"""From raw examples (texts, photos) to a model's inputs. The same inputs go to the reference and to every variant."""
+"""From raw examples (texts, photos) to a model's inputs. The same inputs go to the reference and to every variant.
+
+What a model cannot take is refused here, before anything is timed: runtimes differ in what they make of it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from strop.artifact import Tensor
 from strop.errors import StropError
 from strop.examples import Examples
 
@@ -63,3 +67,52 @@ def _column(raw: Examples, name: str) -> list[np.ndarray]:
     if name not in raw.columns:
         raise StropError(f"the model takes a '{name}' per example, but the dataset has {sorted(raw.columns)}")
     return raw.columns[name]
+
+
+def check_inputs(examples: Examples, inputs: tuple[Tensor, ...], split: str) -> None:
+    """Refuse examples that a graph cannot take.
+
+    Raises:
+        StropError: an input has no batch axis or no column, or an example's type or shape is another; it is named.
+    """
+    for tensor in inputs:
+        if not tensor.shape:
+            raise StropError(
+                f"the model's input '{tensor.name}' has no axis (a scalar): strop feeds batches, one value an example; "
+                "give it a first axis for the batch, or make it a constant of the model"
+            )
+        if tensor.name not in examples.columns:
+            raise StropError(
+                f"the model's input '{tensor.name}' is not in the dataset, which has {list(examples.columns)}"
+            )
+        for row, value in enumerate(examples.columns[tensor.name]):
+            where = f"{split} example {row}: '{tensor.name}'"
+            dtype = "str" if value.dtype.kind in "US" else str(value.dtype)
+            if dtype != tensor.dtype:
+                raise StropError(f"{where} is {dtype}, the model takes {tensor.dtype}")
+            fixed = list(tensor.shape[1:])
+            if len(fixed) != value.ndim or any(
+                isinstance(want, int) and want != got for want, got in zip(fixed, value.shape, strict=False)
+            ):
+                raise StropError(f"{where} has shape {list(value.shape)}, the model takes {fixed}")
+
+
+def check_ids(examples: Examples, ranges: dict[str, tuple[int, int]], split: str) -> None:
+    """Refuse ids that a model's table has no row for: PyTorch raises there, OpenVINO reads zeros.
+
+    Args:
+        examples: a split.
+        ranges: input -> smallest and largest id.
+        split: its name, for the message.
+
+    Raises:
+        StropError: an id is out of range; the input and the example are named.
+    """
+    for name, (low, high) in ranges.items():
+        for row, value in enumerate(examples.columns.get(name, [])):
+            wrong = value[(value < low) | (value > high)]
+            if wrong.size:
+                raise StropError(
+                    f"{split} example {row} ({examples.ids[row]}): '{name}' holds the id {wrong.flat[0]}, the model's "
+                    f"table has {low} to {high}; make ids with the model's own tokenizer"
+                )

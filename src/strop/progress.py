@@ -115,14 +115,20 @@ def _step_of(rule: str, wildcards: dict[str, str]) -> tuple[str, str]:
     if now is None:
         return key, identity
     plan = now[0]
-    if rule == "track":
-        return key, next((run["variant"] for run in plan["runs"] if run["track"] == key), identity)
+    if rule in ("benchmark", "track"):
+        return key, next((_load(run, plan) for run in plan["runs"] if run[rule] == key), identity)
     if key not in plan["steps"]:
         return key, identity
     users = [v["variant"] for v in plan["variants"] if key in v["chain"]]
     label = str(plan["steps"][key]["label"])
     shared = "" if users in ([], [label]) else f" for {users[0]}" if len(users) == 1 else f" for {len(users)} variants"
     return key, label + shared
+
+
+def _load(run: dict[str, Any], plan: dict[str, Any]) -> str:
+    """Return the variant of a run, with its scenario where the study has several."""
+    several = len({(other["scenario"], other["batch_size"]) for other in plan["runs"]}) > 1
+    return f"{run['variant']} {run['scenario']} x{run['batch_size']}" if several else str(run["variant"])
 
 
 def _reason(record: logging.LogRecord) -> str:

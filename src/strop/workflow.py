@@ -57,8 +57,10 @@ def _overrides(config: dict[str, Any]) -> list[str]:
             raise StropError(
                 f'--config {key}=...: {nearest(key, CONFIG_KEYS)} A setting goes into overrides="{key}=..."'
             )
+    if not isinstance(config.get("overrides") or "", str):
+        raise StropError("--config overrides=...: Snakemake reads a colon and a space as YAML; write {width:64}")
     try:
-        words = shlex.split(str(config.get("overrides", "")))
+        words = shlex.split(config.get("overrides") or "")
     except ValueError as error:
         raise StropError(f"overrides={config['overrides']}: {error}") from None
     return [f"study={config['study']}", *words] if "study" in config else words

@@ -56,8 +56,8 @@ def test_rows_are_right_alone_and_wrong_beside_an_outlier(bench):
     assert BAD in {row for batch in model.check["rows"] for row in batch}
     made = bench.step("quantize", "ort_int8_dynamic", onnx, model)
     assert made.status == "wrong_output"
-    assert made.error.startswith("batch 2: ")
-    assert worst(made, 1) < 0.1 < 0.9 < worst(made, 8)
+    assert made.error.startswith("batch 8: ")
+    assert worst(made, 1) < 0.2 < 0.9 < worst(made, 8)
 
 
 def test_static_int8_gives_a_row_the_same_answer_alone_and_in_a_batch(bench):

@@ -67,6 +67,17 @@ def test_equal_chains_of_other_combinations_are_one_variant():
     plan = make_plan(["study=smoke", "export=auto,onnx", "quantize=none", "engine=onnxruntime"], CONF)
     assert plan["combinations"] == 2
     assert len(plan["variants"]) == 2  # the reference, and one
+    assert plan["distinct"] == 1
+    whole = make_plan(["study=smoke", "quantize=none,ort_int8_static", "engine=none,onnxruntime"], CONF)
+    assert (whole["combinations"], whole["distinct"]) == (4, 4)  # the reference is one of the combinations
+
+
+def test_a_variant_of_two_devices_is_not_named_after_one():
+    plan = make_plan(["study=smoke", "quantize=none", "engine=onnxruntime", "device.threads=1,2"], CONF)
+    assert {(run["variant"], run["threads"]) for run in plan["runs"]} == {
+        *(("eager", threads) for threads in (1, 2)),
+        *((f"onnxruntime+threads={threads}", threads) for threads in (1, 2)),
+    }
 
 
 def test_names_of_swept_settings_tell_variants_apart():

@@ -159,7 +159,7 @@ def test_a_finished_study_is_printed_with_the_decision_last(finished):
     assert text.count("killed by SIGSEGV") == 1
     assert "broken, broken too: crashed: killed by SIGSEGV" in text
     assert text.count("results/logs/1.log") == text.count("strop step 1") == 1
-    assert "1 combinations cannot work and were skipped" in text
+    assert "1 combination cannot work and was skipped" in text
     assert "A/A control: the reference against itself is 1.000 [0.950, 1.050]" in text
     assert text.rstrip().split("\n")[-1].startswith(f"Ship {MARKUP}: 2.50 times as fast")
     assert "~ noisy measurement" in text
@@ -220,6 +220,7 @@ def plan():
         "variants": [variant, {**variant, **int8}, {**variant, "variant": "int4", **skipped}],
         "runs": runs,
         "combinations": 3,
+        "distinct": 2,
     }
 
 
@@ -278,3 +279,10 @@ def test_a_narrow_plan_folds_and_cuts_nothing(plan, tmp_path):
     begin = next(at for at, line in enumerate(lines) if line.startswith(LONG[:8]))
     pieces = [line.split(" ")[0] for line in lines[begin:]]
     assert "".join(pieces).startswith(LONG)
+
+
+def test_small_numbers_keep_two_digits_and_loads_name_their_threads():
+    rows = [row("eager", 1.0, threads=threads, latency_p50_s=4.2e-6, size_bytes=30_000) for threads in (1, 2)]
+    text = "\n".join(printed(summary_table(rows, 160), 160))
+    for words in ("0.0042", "0.029", "single_stream x1, 2 threads", "single_stream x1  "):
+        assert words in text

@@ -3,6 +3,7 @@
 import pytest
 
 from strop.errors import StageFailure
+from strop.examples import Examples
 from strop.runtimes import open_session
 from strop.runtimes.probe import cuda_problem
 from strop.stages.engine import LARGEST_BATCH, profile
@@ -58,3 +59,24 @@ def test_openvino_is_not_asked_for_other_devices(text_bench):
     made = text_bench.step("engine", "openvino", text_bench.onnx, text_bench.torch)
     with pytest.raises(StageFailure, match="OpenVINO runs on the CPU here"):
         open_session(text_bench.artifact(made), threads=1, device="cuda")
+
+
+@pytest.mark.parametrize("option", [None, "ort_int8_dynamic", "ort_int8_static"])
+def test_weights_beside_the_file_stay_with_it(bench, text_bench, option):
+    import onnx
+
+    path = bench.project / "big.onnx"
+    graph = onnx.load(str(text_bench.artifact(text_bench.onnx).file("model.onnx")))
+    onnx.save(graph, str(path), save_as_external_data=True, location="big.bin", size_threshold=1024)
+    test = Examples.read(text_bench.artifact(text_bench.torch).file("examples/test.parquet"))
+    data = bench.dataset(test.columns, test.labels, calibration=4)
+    model = bench.do("model", "onnx", {"dataset": data.key}, source={"path": path.name})
+    source = model
+    if option:
+        source = bench.step("quantize", option, model, model, op_types=["MatMul", "Gemm"])
+        assert source.status == "ok", source.error
+        assert source.size_bytes < 0.8 * model.size_bytes
+    for engine in ("onnxruntime", "openvino"):
+        made = bench.step("engine", engine, source, model)
+        assert made.status == "ok", made.error
+    assert open_session(bench.artifact(made), threads=1)

@@ -40,7 +40,9 @@ LINES = [
         "model=factory model.factory=../secret.py:build",
         "model.factory=../secret.py: outside of the project's folder; put the file, or a link to it, inside",
     ),
+    ("engine=glob(*", "engine=glob(*: not in Hydra's grammar; put texts in quotes: no viable alternative at input"),
     ("quantize='none", "overrides=quantize='none: No closing quotation"),
+    ("model.factory_args={hidden: 8}", "--config overrides=...: Snakemake reads a colon and a space as YAML; "),
 ]
 
 
@@ -52,7 +54,7 @@ def test_a_wrong_override_is_one_line_before_any_job(project, overrides, line):
     assert len(said) == 1
     assert said[0].startswith(f"strop: {line}")
     assert tried.stdout == ""
-    if "'none" not in overrides:
+    if "'none" not in overrides and ": " not in overrides:
         same = project.run("strop", "plan", "study=smoke", *overrides.split())
         assert (same.returncode, same.stderr.splitlines()) == (2, said)
 
@@ -126,3 +128,10 @@ def test_a_device_that_is_not_here_is_a_reason_to_skip(project):
     tried = project.run("strop", "plan", "study=smoke", "engine=onnxruntime,onnxruntime_cuda,tensorrt", "quantize=none")
     assert tried.returncode == 0
     assert tried.stdout.count("CUDA") >= 2
+
+
+def test_the_command_line_hands_on_what_yaml_and_shells_would_change(project):
+    words = ["model.factory_args={features: 64, classes: 4}", 'study.question="one # two"', "quantize=glob(no*)"]
+    tried = project.run("strop", "run", "study=smoke", *words, "-n")
+    assert tried.returncode == 0, tried.stderr
+    assert "strop: would do" in tried.stderr

@@ -56,8 +56,7 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
     base = composer.compose(list(sweep.combinations[0]))
     check_question(base.values["study"]["limits"], base.values["study"]["objective"])
     plan = Plan(conf.resolve().parent, base.values["study"]["name"])
-    for combination in sweep.combinations:
-        _add_combination(plan, list(combination), sweep, composer)
+    reached = {_add_combination(plan, list(combination), sweep, composer) for combination in sweep.combinations}
     _name_apart(plan)
     return {
         "plan_version": PLAN_VERSION,
@@ -72,29 +71,34 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
         "tracking": base.values["tracking"],
         "contents": plan.contents,
         "combinations": len(sweep.combinations),
+        "distinct": len(reached),
         "steps": plan.steps,
         "variants": list(plan.variants.values()),
         "runs": list(plan.runs.values()),
     }
 
 
-def _add_combination(plan: Plan, combination: list[str], sweep: Sweep, composer: Composer) -> None:
+def _add_combination(plan: Plan, combination: list[str], sweep: Sweep, composer: Composer) -> str:
+    """Add the combination and its reference, and return the id of its variant."""
     composed = composer.compose(combination)
     reference = composer.compose(_reference_overrides(combination, composed))
     reference_chain = _chain_or_reason(reference)
+    variant_id = ""
     for at, is_reference in ((reference, True), (composed, False)):
         words = " ".join(w for w in combination if w.partition("=")[0].lstrip("+") in sweep.axes)
         chain = _chain_or_reason(at)
         if not isinstance(chain, str) and isinstance(reference_chain, str):
             chain = f"the reference cannot work: {reference_chain}"
         if isinstance(chain, str):
-            _add_skipped(plan, at, words, chain)
+            variant_id = _add_skipped(plan, at, words, chain)
             continue
         keys = _add_chain(plan, at, chain)
         variant = _add_variant(plan, at, chain, keys, "" if is_reference else words, sweep)
+        variant_id = variant["variant_id"]
         if not isinstance(reference_chain, str):
             reference_keys = _add_chain(plan, reference, reference_chain)
             _add_run(plan, at, variant, keys, reference_keys)
+    return variant_id
 
 
 def _reference_overrides(combination: list[str], composed: Composed) -> list[str]:
@@ -185,7 +189,7 @@ def _add_variant(
     )
 
 
-def _add_skipped(plan: Plan, at: Composed, words: str, reason: str) -> None:
+def _add_skipped(plan: Plan, at: Composed, words: str, reason: str) -> str:
     options = {stage: at.choices[stage] for stage in SHOWN}
     variant_id = digest({"skipped": options, "words": words})
     name = _joined([at.choices[stage] for stage in TRANSFORMS]) or "eager"
@@ -202,6 +206,7 @@ def _add_skipped(plan: Plan, at: Composed, words: str, reason: str) -> None:
             "reason": reason,
         },
     )
+    return variant_id
 
 
 def _add_run(plan: Plan, at: Composed, variant: dict[str, Any], keys: list[str], reference: list[str]) -> None:
@@ -248,10 +253,12 @@ def _name(at: Composed, chain: list[Option], sweep: Sweep) -> str:
     stages = {item.stage for item in chain}
     words = [at.choices[stage] for stage in TRANSFORMS if stage in stages and at.choices[stage] != "auto"]
     words = words or ["eager" if chain[0].returns == "torch" else str(chain[0].returns)]
-    words = [at.choices[group] for group in ("model", "dataset", "device") if group in sweep.axes] + words
+    # What is not built for a device is one variant on all of them; its runs are told apart by their load.
+    named = ("model", "dataset", "device") if stages & ON_DEVICE else ("model", "dataset")
+    words = [at.choices[group] for group in named if group in sweep.axes] + words
     for key in sweep.axes:
         stage, _, setting = key.partition(".")
-        if setting and (stage in stages or stage in ("model", "dataset", "device")):
+        if setting and (stage in stages or stage in named):
             method = next((item.name for item in chain if item.stage == stage), None)
             if method is None or setting.split(".")[0] in reads(stage, method):
                 words.append(f"{setting}={_value(at.values, key)}")

@@ -55,7 +55,7 @@ class Composer:
                 parsed = OverridesParser.create(config_loader=loader).parse_overrides(overrides)
                 batches = BasicSweeper.split_arguments(parsed, max_batch_size=None)
             except Exception as error:
-                raise StropError(f"{' '.join(overrides)}: {one_line(str(error).splitlines()[0])}") from error
+                raise StropError(f"{_unreadable(overrides)}{one_line(str(error).splitlines()[0])}") from error
         return [list(combination) for batch in batches for combination in batch]
 
     def compose(self, overrides: list[str]) -> Composed:
@@ -146,6 +146,18 @@ class Composer:
             file = Path(found["file"]).relative_to(self.conf)
             return f"conf/{file}: line {found['line']}: not YAML ({_first_line(text)})"
         return prefix + _first_line(text.split("raised while composing config:")[-1].strip())
+
+
+def _unreadable(overrides: list[str]) -> str:
+    """Return the first override that breaks Hydra's grammar, with a colon after it; empty if each one keeps it."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    for word in overrides:
+        try:
+            OverridesParser.create().parse_override(word)
+        except Exception:
+            return f"{word.lstrip('+')}: not in Hydra's grammar; put texts in quotes: "
+    return ""
 
 
 def _first_line(text: str) -> str:

@@ -20,10 +20,10 @@ def print_plan(plan: dict[str, Any], results: Path, console: Console) -> None:
     skipped = [variant for variant in plan["variants"] if variant["status"] == "skipped"]
     if skipped:
         console.print(_skipped(skipped))
-    repeated = plan["combinations"] - len([v for v in plan["variants"] if v["overrides"] or v["status"] == "skipped"])
+    repeated = plan["combinations"] - plan["distinct"]
     console.print(
         f"{plan['combinations']} combinations: {len(plan['variants']) - len(skipped)} variants, "
-        f"{len(skipped)} skipped, {max(0, repeated)} equal to another one; {len(plan['runs'])} runs",
+        f"{len(skipped)} skipped, {repeated} equal to another one; {len(plan['runs'])} runs",
         highlight=False,
     )
 

@@ -56,8 +56,10 @@ def state(row: Row) -> str:
 
 
 def load_of(row: Row) -> str:
-    """Return what rows are told apart by besides their variant: scenario and batch."""
-    return f"{row['scenario']} x{row['batch_size']}"
+    """Return what rows are told apart by besides their variant: scenario, batch, and what is no single core."""
+    device = f", {row['device']}" if row.get("device") not in (None, "cpu") else ""
+    threads = f", {row['threads']} threads" if (row.get("threads") or 1) > 1 else ""
+    return f"{row['scenario']} x{row['batch_size']}{device}{threads}"
 
 
 COLUMNS_SHOWN = (
@@ -158,7 +160,8 @@ def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
     _print_failures(rows, console)
     skipped = sum(variant["status"] == "skipped" for variant in plan["variants"])
     if skipped:
-        _line(console, f"\n{skipped} combinations cannot work and were skipped; variants.parquet says why.")
+        words = "1 combination cannot work and was" if skipped == 1 else f"{skipped} combinations cannot work and were"
+        _line(console, f"\n{words} skipped; variants.parquet says why.")
     for name, group in groups(rows).items():
         held, words = control(group)
         _line(console, f"\n{name + ': ' if name else ''}{words}", "" if held else "yellow")

@@ -7,6 +7,7 @@ or null; `dtype` null or `bfloat16`; `quantize` null or `torchao_int8_dynamic`. 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -25,6 +26,7 @@ SPEC: dict[str, Any] = {"factory": None, "args": {}, "outputs": None, "dtype": N
 MODEL_FILE = "model.json"
 SAFE_WEIGHTS = "weights.safetensors"
 TORCH_WEIGHTS = "weights.pt"
+LOOKUPS = frozenset({"embedding", "_embedding_bag", "_embedding_bag_forward_only", "index"})
 
 
 def save_module(module: torch.nn.Module, folder: Path, spec: dict[str, Any]) -> None:
@@ -186,6 +188,71 @@ def named_outputs(value: Any, names: list[str] | None) -> dict[str, torch.Tensor
             kind = type(item).__name__
             raise StageFailure("wrong_output", f"output '{name}' is a {kind}, not a tensor: its work may come later")
     return found
+
+
+def observe(module: torch.nn.Module, feeds: dict[str, torch.Tensor], note: Callable[[str, Any, Any], None]) -> None:
+    """Call a module, and `note` with each tensor operator's name, arguments and result (None if it failed).
+
+    An error of the module ends the call and is dropped: whoever needs the outputs meets it again.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = None
+            try:
+                result = func(*args, **(kwargs or {}))
+                return result
+            finally:
+                note(func.overloadpacket.__name__, args, result)
+
+    with torch.no_grad(), contextlib.suppress(Exception), Watch():  # type: ignore[no-untyped-call]
+        module(**feeds)
+
+
+def id_ranges(module: torch.nn.Module, feeds: dict[str, torch.Tensor]) -> dict[str, tuple[int, int]]:
+    """Return input -> smallest and largest id, for integer inputs that look up rows of the module's weights as given.
+
+    Tensors are known by where their memory is; an input's copy in another type counts as the input.
+    """
+    import torch
+
+    tables = {tensor.data_ptr() for tensor in [*module.parameters(), *module.buffers()]}
+    whole = {name: value for name, value in feeds.items() if value.dtype in (torch.int32, torch.int64)}
+    inputs = {value.data_ptr(): name for name, value in whole.items()}
+    kept: list[torch.Tensor] = []  # so that nothing else comes to lie there
+    found: dict[str, tuple[int, int]] = {}
+
+    def note(operator: str, arguments: Any, result: Any) -> None:
+        if operator == "_to_copy" and result is not None and arguments[0].data_ptr() in inputs:
+            inputs[result.data_ptr()] = inputs[arguments[0].data_ptr()]
+            kept.append(result)
+        elif operator in LOOKUPS and arguments[0].data_ptr() in tables:
+            ids = arguments[1][0] if isinstance(arguments[1], (list, tuple)) else arguments[1]
+            name = inputs.get(ids.data_ptr()) if ids is not None else None
+            if name is not None and ids.numel() == whole[name].numel() > 0:
+                rows = min(int(arguments[0].shape[0]), found.get(name, (0, 2**63 - 1))[1] + 1)
+                found[name] = (-rows if operator == "index" else 0, rows - 1)
+
+    observe(module, feeds, note)
+    return found
+
+
+def remembers(module: torch.nn.Module, warm: dict[str, torch.Tensor], fresh: dict[str, torch.Tensor]) -> bool:
+    """Return whether a module does less at its second call on an input than at the first: it keeps its answers.
+
+    Args:
+        module: in eval mode.
+        warm: input of the same shapes as `fresh`, and other values: what is set up once is set up with it.
+        fresh: input that the module has not seen.
+    """
+    counts = []
+    for feeds in (warm, fresh, fresh):
+        done: list[str] = []
+        observe(module, feeds, lambda operator, *_, done=done: done.append(operator))
+        counts.append(len(done))
+    return counts[2] < counts[1]
 
 
 def precision_of(module: torch.nn.Module, spec: dict[str, Any]) -> str:

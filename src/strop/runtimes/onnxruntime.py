@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
+from strop.graph import load_graph, side_cars
 from strop.runtimes.session import Call, Feeds
 
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -17,7 +19,10 @@ ERRORS_ONLY = 3
 
 
 class OnnxRuntimeSession:
-    """A session whose calls use IO binding: inputs are placed on the device once, before the timed call."""
+    """A session whose calls use IO binding: inputs are placed on the device once, before the timed call.
+
+    Texts cannot be bound: a model that takes or gives them is called with arrays.
+    """
 
     def __init__(self, session: Any, manifest: Manifest, facts: dict[str, Any]) -> None:
         self.inputs: tuple[Tensor, ...] = manifest.inputs
@@ -26,17 +31,21 @@ class OnnxRuntimeSession:
         self._session = session
         self._names = [output.name for output in session.get_outputs()]
         self._dtypes = {value.name: value.type for value in session.get_inputs()}
+        self._texts = "tensor(string)" in {value.type for value in [*session.get_inputs(), *session.get_outputs()]}
         self._device = "cpu" if facts["providers"][0] == CPU_PROVIDER else "cuda"
 
     def prepare(self, feeds: Feeds) -> Call:
         """Bind `feeds`; inputs that the graph does not have (an export may drop them) are left out."""
         import onnxruntime
 
-        binding = self._session.io_binding()
         for name in self._dtypes:
             if name not in feeds:
                 raise StageFailure("wrong_output", f"input '{name}' of the model is not among {sorted(feeds)}")
-            value = _contiguous(feeds[name])
+        arrays = {name: _contiguous(feeds[name]) for name in self._dtypes}
+        if self._texts:
+            return partial(self._session.run, self._names, arrays)
+        binding = self._session.io_binding()
+        for name, value in arrays.items():
             binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value, self._device, 0))
         for name in self._names:
             binding.bind_output(name, self._device)
@@ -60,7 +69,12 @@ class OnnxRuntimeSession:
 
     def to_numpy(self, raw: Any) -> Feeds:
         """Copy the outputs of the last call of one prepared batch."""
-        return {name: np.array(value) for name, value in zip(self._names, raw.copy_outputs_to_cpu(), strict=True)}
+        values = raw if isinstance(raw, list) else raw.copy_outputs_to_cpu()
+        return {name: _plain(np.array(value)) for name, value in zip(self._names, values, strict=True)}
+
+
+def _plain(value: np.ndarray) -> np.ndarray:
+    return value.astype(str) if value.dtype.kind == "O" else value
 
 
 def _contiguous(value: np.ndarray) -> np.ndarray:
@@ -133,6 +147,9 @@ def create(path: Path, threads: int, level: str, details: dict[str, Any], save_t
         options = session_options(threads, level)
         if save_to is not None:
             options.optimized_model_filepath = str(save_to)
+            if side_cars(load_graph(path)):  # without this the saved model would name files beside `path`
+                name = "session.optimized_model_external_initializers_file_name"
+                options.add_session_config_entry(name, f"{save_to.name}.data")
         if not fallback:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         return ort.InferenceSession(str(path), options, providers=given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,21 @@ class OpenVinoSession:
         return {name: raw.get_output_tensor(index).data.copy() for index, name in enumerate(self._names)}
 
 
+def read_model(path: Path) -> Any:
+    """Return the `openvino.Model` of a file.
+
+    Raises:
+        StageFailure: `build_failed`: OpenVINO cannot read it; its summary names the operators.
+    """
+    import openvino
+
+    try:
+        return openvino.Core().read_model(str(path))
+    except RuntimeError as error:
+        told = str(error).rpartition("Summary:")[2]
+        raise StageFailure("build_failed", f"OpenVINO does not read it: {one_line(told)}") from error
+
+
 def _input_names(compiled: Any, manifest: Manifest) -> list[str]:
     """Return the model's inputs in its own order, by the manifest's names."""
     known = {tensor.name for tensor in manifest.inputs}
@@ -93,6 +109,7 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> Op
         "version": openvino.__version__.partition("-")[0],
         "threads": int(compiled.get_property("INFERENCE_NUM_THREADS")),
         "precision": details.get("precision") or _precision(compiled),
+        "float_precision": _precision(compiled),  # of what is not quantized
     }
     return OpenVinoSession(compiled, artifact.manifest, facts)
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from strop.errors import StropError, nearest
 from strop.examples import Examples
-from strop.ids import digest
 from strop.job import Job, Made
 from strop.sources import fetch
 
@@ -86,7 +85,7 @@ def arrays(
     examples = Examples(
         ids,
         {name: list(values) for name, values in columns.items()},
-        None if labels is None else labels.astype(np.int64),
+        None if labels is None else np.asarray([_label(label, row, path) for row, label in enumerate(labels)]),
     )
     return _write(job, examples, (train_size, calibration_size, test_size), seed)
 
@@ -136,12 +135,16 @@ def _read_table(path: Path) -> dict[str, list[Any]]:
 
 
 def _label(value: Any, row: int, path: Path) -> int:
-    if value is None or value == "":
+    """Return a label as an integer; a float that is none is refused, not cut."""
+    if value is None or (isinstance(value, str) and value == ""):
         return -1
     try:
-        return int(value)
-    except ValueError:
-        raise StropError(f"{path.name}: row {row}: label '{value}' is not an integer") from None
+        number = int(value)
+    except (ValueError, TypeError, OverflowError):
+        number = None
+    if number is None or (not isinstance(value, str) and number != value):
+        raise StropError(f"{path.name}: row {row}: label '{value}' is not an integer")
+    return number
 
 
 def _write(job: Job, examples: Examples, sizes: tuple[int, int, int], seed: int) -> Made:
@@ -169,8 +172,6 @@ def _write(job: Job, examples: Examples, sizes: tuple[int, int, int], seed: int)
 def _distinct(examples: Examples) -> np.ndarray:
     """Return the first row of each set of equal examples, int64."""
     seen: dict[str, int] = {}
-    for row in range(len(examples)):
-        parts = [values[row] for values in examples.columns.values()]
-        content = digest([[str(part.shape), part.tobytes().hex()] for part in parts])
+    for row, content in enumerate(examples.contents()):
         seen.setdefault(content, row)
     return np.asarray(sorted(seen.values()), dtype=np.int64)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from strop.artifact import Artifact
-from strop.errors import StageFailure, one_line
 from strop.graph import graph_precision, load_graph, node_counts
 from strop.job import Job, Made
 from strop.runtimes.onnxruntime import CPU_PROVIDER, create, model_path
+from strop.runtimes.openvino import read_model
 
 MODEL = "model.onnx"
 LARGEST_BATCH = 64  # of TensorRT's profile: larger calls need an engine with a larger one
@@ -70,11 +70,7 @@ def openvino(job: Job, *, precision: str) -> Made:
     source = job.artifact("source").verify()
     manifest = source.manifest
     path = model_path(source) if manifest.format == "onnx" else source.folder / "model.xml"
-    try:
-        model = library.Core().read_model(str(path))
-    except RuntimeError as error:
-        raise StageFailure("build_failed", f"OpenVINO does not read it: {one_line(error)}") from error
-    library.save_model(model, str(job.folder / "model.xml"), compress_to_fp16=False)
+    library.save_model(read_model(path), str(job.folder / "model.xml"), compress_to_fp16=False)
     int8 = manifest.details.get("precision") == "int8" or (
         manifest.format == "onnx" and graph_precision(load_graph(path)) == "int8"
     )

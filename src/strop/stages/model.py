@@ -12,9 +12,10 @@ import numpy as np
 from strop.artifact import Tensor
 from strop.errors import StageFailure, StropError
 from strop.examples import Examples
-from strop.graph import load_graph, side_cars, tensors
+from strop.graph import id_ranges, load_graph, side_cars, tensors
 from strop.job import Job, Made
-from strop.preprocess import photographs, tokenize
+from strop.preprocess import check_ids, check_inputs, photographs, tokenize
+from strop.runtimes import modules
 from strop.runtimes.modules import load_weights, make_module, named_outputs, save_module
 from strop.sources import fetch, local_path
 
@@ -192,30 +193,9 @@ def onnx(
     first = inputs[0].name
     splits = {k: _prepared(v, first, preprocess, image_size, image_crop, image_mean, image_std) for k, v in raw.items()}
     for name, examples in splits.items():
-        _fits(examples, inputs, name)
-        examples.write(job.folder / "examples" / f"{name}.parquet")
-    return Made("onnx", inputs, outputs)
-
-
-def _fits(examples: Examples, inputs: tuple[Tensor, ...], split: str) -> None:
-    """Refuse examples that the graph cannot take, before anything is timed."""
-    for tensor in inputs:
-        if tensor.name not in examples.columns:
-            raise StropError(
-                f"the model's input '{tensor.name}' is not in the dataset, which has {list(examples.columns)}"
-            )
-        for row, value in enumerate(examples.columns[tensor.name]):
-            if tensor.dtype != "str" and str(value.dtype) != tensor.dtype:
-                raise StropError(
-                    f"{split} example {row}: '{tensor.name}' is {value.dtype}, the model takes {tensor.dtype}"
-                )
-            fixed = list(tensor.shape[1:])
-            if len(fixed) != value.ndim or any(
-                isinstance(want, int) and want != got for want, got in zip(fixed, value.shape, strict=False)
-            ):
-                raise StropError(
-                    f"{split} example {row}: '{tensor.name}' has shape {list(value.shape)}, the model takes {fixed}"
-                )
+        check_inputs(examples, inputs, name)
+        check_ids(examples, id_ranges(graph), name)
+    return Made("onnx", inputs, outputs, _write_splits(job, splits))
 
 
 def _fetch(job: Job, source: dict[str, Any]) -> Path:
@@ -232,16 +212,35 @@ def _made(
     job: Job, module: torch.nn.Module, splits: dict[str, Examples], names: list[str] | None, details: dict[str, Any]
 ) -> Made:
     """Write the splits that later stages read, and describe the module's inputs and outputs."""
-    for name, examples in splits.items():
-        if name != "train":
-            examples.write(job.folder / "examples" / f"{name}.parquet")
+    details = details | _write_splits(job, splits)
     test = splits["test"]
     inputs = input_tensors(test)
     known = set(inspect.signature(module.forward).parameters)
     for tensor in inputs:
         if tensor.name not in known:
             raise StropError(f"the dataset gives '{tensor.name}', but the model's forward takes {sorted(known)}")
-    return Made("torch", inputs, _output_tensors(module, test, names), details)
+    longest = int(np.argmax(test.lengths()))
+    ranges = modules.id_ranges(module, _feeds(test, [longest]))
+    for split, examples in splits.items():
+        check_ids(examples, ranges, split)
+    outputs = _output_tensors(module, test, names)
+    if len(test) > 1 and modules.remembers(module, _feeds(test, [0, 1]), _feeds(test, [1, 0])):
+        raise StageFailure(
+            "unstable", "the model remembers: on an input that it has seen it looks its answer up; take its cache out"
+        )
+    return Made("torch", inputs, outputs, details)
+
+
+def _write_splits(job: Job, splits: dict[str, Examples]) -> dict[str, Any]:
+    """Write the splits that later stages read; a calibration example whose inputs are a test example's is dropped."""
+    kept = {name: examples for name, examples in splits.items() if name != "train"}
+    if "calibration" in kept:
+        kept["calibration"] = kept["calibration"].without(kept["test"])
+    for name, examples in kept.items():
+        examples.write(job.folder / "examples" / f"{name}.parquet")
+    return (
+        {"calibration_dropped": len(splits["calibration"]) - len(kept["calibration"])} if "calibration" in kept else {}
+    )
 
 
 def input_tensors(examples: Examples) -> tuple[Tensor, ...]:
@@ -278,7 +277,7 @@ def _outputs(
 ) -> dict[str, torch.Tensor]:
     import torch
 
-    feeds = {name: torch.from_numpy(value) for name, value in examples.batch(rows).items()}
+    feeds = _feeds(examples, rows)
     try:
         with torch.inference_mode():
             return named_outputs(module(**feeds), names)
@@ -287,3 +286,9 @@ def _outputs(
     except Exception as error:
         shapes = {name: list(value.shape) for name, value in feeds.items()}
         raise StropError(f"the model fails on inputs of shape {shapes}: {type(error).__name__}: {error}") from error
+
+
+def _feeds(examples: Examples, rows: list[int]) -> dict[str, torch.Tensor]:
+    import torch
+
+    return {name: torch.from_numpy(value) for name, value in examples.batch(rows).items()}

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 from strop.check import fixed_batch
 from strop.errors import StageFailure, one_line
 from strop.examples import Examples, Feeds
-from strop.graph import is_quantized, load_graph, node_counts, quantized_share
+from strop.graph import is_quantized, load_graph, node_counts, quantized_share, side_cars
 from strop.job import Job, Made
 from strop.runtimes.modules import load_module, save_like
+from strop.runtimes.openvino import read_model
 
 if TYPE_CHECKING:
     import torch
 
 MODEL = "model.onnx"
+SEEN_THROUGH = frozenset({"Select", "Convert", "Multiply", "Reshape", "Transpose", "Squeeze", "Unsqueeze"})
 
 
 def ort_int8_dynamic(job: Job, *, per_channel: bool, weight_type: str, op_types: list[str], reduce_range: bool) -> Made:
@@ -33,6 +35,7 @@ def ort_int8_dynamic(job: Job, *, per_channel: bool, weight_type: str, op_types:
             per_channel=per_channel,
             reduce_range=reduce_range,
             weight_type=QuantType.QInt8 if weight_type == "int8" else QuantType.QUInt8,
+            use_external_data_format=bool(side_cars(load_graph(source))),
             extra_options={"EnableSubgraph": True},  # without it the branches of an If stay in float
         )
     return _made(job)
@@ -66,6 +69,7 @@ def ort_int8_static(
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8 if weight_type == "int8" else QuantType.QUInt8,
                 calibrate_method=getattr(CalibrationMethod, methods[calibration_method]),
+                use_external_data_format=bool(side_cars(load_graph(source))),
             )
         except ValueError as error:
             raise StageFailure("calibration_failed", one_line(error)) from error
@@ -119,11 +123,18 @@ def _prepared(job: Job) -> Iterator[Path]:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     source = job.artifact("source").verify().folder / MODEL
-    if is_quantized(load_graph(source)):
+    graph = load_graph(source)
+    if is_quantized(graph):
         raise StageFailure("skipped", "the model is quantized already")
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / MODEL
-        quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
+        quant_pre_process(
+            str(source),
+            str(target),
+            skip_symbolic_shape=True,
+            save_as_external_data=bool(side_cars(graph)),
+            external_data_location=f"{MODEL}.data",
+        )
         yield target
 
 
@@ -145,7 +156,7 @@ def nncf_int8(job: Job, *, calibration_examples: int, model_type: str) -> Made:
     if is_quantized(load_graph(source)):
         raise StageFailure("skipped", "the model is quantized already")
     examples = calibration(job, calibration_examples)
-    model = openvino.Core().read_model(str(source))
+    model = read_model(source)
     before = _weighted(model)
     transformer = model_type == "transformer" or (model_type == "auto" and _has_attention(model))
     with _nncf_quiet():
@@ -170,10 +181,16 @@ def nncf_int8(job: Job, *, calibration_examples: int, model_type: str) -> Made:
 
 
 def _has_attention(model: Any) -> bool:
-    """Return whether a MatMul reads the result of a Softmax."""
-    softmax = [op for op in model.get_ops() if op.get_type_name() == "Softmax"]
-    targets = [target.get_node() for op in softmax for target in op.output(0).get_target_inputs()]
-    return any(node.get_type_name() == "MatMul" for node in targets)
+    """Return whether a MatMul reads the result of a Softmax, seen through what exporters put between the two."""
+    ahead = [op for op in model.get_ops() if op.get_type_name() == "Softmax"]
+    seen: set[str] = set()
+    while ahead:
+        targets = [target.get_node() for target in ahead.pop().output(0).get_target_inputs()]
+        if any(node.get_type_name() == "MatMul" for node in targets):
+            return True
+        ahead += [node for node in targets if node.get_type_name() in SEEN_THROUGH and node.get_name() not in seen]
+        seen |= {node.get_name() for node in targets}
+    return False
 
 
 def _weighted(model: Any) -> int:
