@@ -118,7 +118,7 @@ def test_without_labels_agreement_stands_for_quality():
 
 
 def test_a_tie_is_resolved_by_size_in_two_digits():
-    rows = [row("leader", 2.02, size_bytes=100 * MIB), row("small", 1.95, size_bytes=25 * MIB),
+    rows = [row("leader", 2.02, size_bytes=100 * MIB), row("small", 1.98, size_bytes=25 * MIB),
             row("smallest", 1.5, size_bytes=1 * MIB)]  # fmt: skip
     decided = decide(rows, {}, "speedup")
     assert shipped(decided) == ["small"]
@@ -128,6 +128,28 @@ def test_a_tie_is_resolved_by_size_in_two_digits():
 def test_a_tie_of_like_sizes_is_resolved_by_quality():
     rows = [row("a", 2.02, size_bytes=100_100_000, quality=0.90), row("b", 2.0, size_bytes=100_400_000, quality=0.91)]
     assert shipped(decide(rows, {}, "speedup")) == ["b"]
+
+
+def test_a_row_far_below_the_leader_is_no_tie_though_their_intervals_touch():
+    rows = [row("leader", 3.7, half=0.35, size_bytes=22 * MIB), row("small", 3.0, half=0.6, size_bytes=1 * MIB)]
+    decided = decide(rows, {}, "speedup")
+    assert [made["variant"] for made in ties(decided, "speedup")] == ["leader"]
+
+
+def test_a_noisy_control_does_not_make_the_reference_win():
+    noisy = reference(1.97, 0.0, speedup_low=0.07, speedup_high=115.0, size_bytes=1)
+    decided = decide([noisy, row("ort", 8.7, half=3.0)], {}, "speedup")
+    assert shipped(decided) == ["ort"]
+    assert "so wide that it vouches for little" in control(decided)[1]
+
+
+def test_when_the_reference_wins_the_faster_one_that_broke_a_limit_is_named():
+    limits = {"quality_drop": 0.01}
+    fast = row("int8", 3.0, **drop(-0.02, 0.0, 0.04))
+    decided = decide(
+        [reference(quality_drop=0.0, quality_drop_low=0.0, quality_drop_high=0.0), fast], limits, "speedup"
+    )
+    assert "(int8 would, but its quality drop may be up to 4.00 points (limit 1.00" in sentence(decided, "speedup")
 
 
 def test_between_equals_the_reference_is_shipped():
@@ -166,7 +188,7 @@ def test_less_is_better_for_some_objectives():
 
 
 def test_quality_drops_are_told_apart_by_their_own_interval():
-    near, far = drop(0.004, 0.01, 0.02), drop(0.006, 0.01, 0.02)
+    near, far = drop(0.0005, 0.004, 0.02), drop(0.006, 0.01, 0.02)
     exact = row("exact", 1.0, **drop(0.0, 0.001, 0.005))
     decided = decide([exact, row("near", 3.0, size_bytes=2, **near), row("far", 3.0, size_bytes=1, **far)], {},
                      "quality_drop")  # fmt: skip
@@ -401,6 +423,8 @@ def test_what_is_not_pareto_is_beaten_by_a_row_that_is(rows, limits, objective):
 
     def scores(made):
         numbers = [value_of(made, objective), value_of(made, "quality")]
+        if objective == "speedup" and made["is_reference"] and numbers[0] is not None:
+            numbers[0] = 1.0  # by definition; what was measured is the control's
         gain, quality = (-math.inf if number is None else number for number in numbers)
         return (-math.inf if numbers[0] is None else sign * gain), quality
 

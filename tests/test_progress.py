@@ -224,7 +224,8 @@ def test_a_broken_job_is_shown_with_its_log():
     assert "j.log" in text
 
 
-def test_a_scenario_is_named_where_there_are_several(study):
+@pytest.mark.usefixtures("study")
+def test_a_scenario_is_named_where_there_are_several():
     plan = workflow._study["plan"]
     plan["runs"].append({**plan["runs"][0], "scenario": "offline", "batch_size": 16, "benchmark": "benchmark/2"})
     (line,) = Watch().start(1, "benchmark", "2")

@@ -20,7 +20,12 @@ Arguments = argparse.Namespace
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 2 with one line on stderr for a mistake in what was asked."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if wrong := [word for word in rest if word.startswith("-") or "=" not in word]:
+        parser.error(f"unrecognized arguments: {' '.join(wrong)}")
+    if rest:  # overrides may stand before and after options
+        arguments.overrides += rest
     try:
         return int(COMMANDS[arguments.command](arguments))
     except (StropError, OSError) as error:

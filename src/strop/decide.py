@@ -11,6 +11,7 @@ from strop.errors import StropError, nearest
 
 Row = dict[str, Any]
 # Latency and throughput have no interval of their own; the speedup's is of the same calls, so it tells ties apart.
+WIDE = 1.3  # high end over low end of a control that vouches for little
 SAME_CALLS = frozenset({"speedup", "throughput_per_s", "latency_mean_s", "latency_p50_s"})
 
 
@@ -18,8 +19,9 @@ def decide(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float], objec
     """Return the rows, in order, with `feasible`, `infeasible_reason`, `pareto` and `recommended` set.
 
     Rows with the same reference and the same load (`columns.GROUP`) are ranked together; each group has at most one
-    recommended row. The best in the objective leads; rows whose interval overlaps the leader's are its ties, and the
-    smallest of them (in two digits of its size) is recommended, so that luck does not choose. `pareto` rows are the
+    recommended row. The best in the objective leads; rows whose value lies in the leader's
+    interval, or the leader's in theirs, are its ties, and the smallest of them (in two digits of its size) is
+    recommended, so that luck does not choose. `pareto` rows are the
     feasible ones that no feasible row beats in objective and quality.
 
     Args:
@@ -88,8 +90,13 @@ def _broken(row: Mapping[str, Any], name: str, limit: float) -> str | None:
 
 def _gain(row: Mapping[str, Any], objective: str) -> float:
     """Return the objective so that more is better; minus infinity where it was not measured."""
-    value = value_of(row, objective)
+    value = 1.0 if _is_unit(row, objective) else value_of(row, objective)
     return float("-inf") if value is None else value if COLUMNS[objective].more else -value
+
+
+def _is_unit(row: Mapping[str, Any], objective: str) -> bool:
+    """Return whether a value is 1.0 by definition: the reference's speedup. What was measured is the control's."""
+    return objective == "speedup" and bool(row.get("is_reference")) and value_of(row, objective) is not None
 
 
 def _quality(row: Mapping[str, Any]) -> float:
@@ -109,16 +116,21 @@ def ties(rows: Sequence[Row], objective: str) -> list[Row]:
     if not rivals:
         return []
     leader = max(rivals, key=lambda row: (_gain(row, objective), _quality(row), str(row["variant"])))
-    return [row for row in rivals if row is leader or _overlap(row, leader, objective)]
+    return [row for row in rivals if row is leader or _alike(row, leader, objective)]
 
 
-def _overlap(a: Row, b: Row, objective: str) -> bool:
-    column = COLUMNS["speedup"] if objective in SAME_CALLS else COLUMNS[objective]
-    ends = [value_of(row, end) for row in (a, b) for end in (column.low, column.high)]
-    a_low, a_high, b_low, b_high = ends
-    if a_low is None or a_high is None or b_low is None or b_high is None:
+def _alike(a: Row, b: Row, objective: str) -> bool:
+    """Return whether the value of one lies in the other's interval, or without intervals whether they are equal."""
+    name = "speedup" if objective in SAME_CALLS else objective
+    column = COLUMNS[name]
+    found = []
+    for row in (a, b):
+        unit = _is_unit(row, name)
+        found += [1.0 if unit else value_of(row, end) for end in (name, column.low, column.high)]
+    a_value, a_low, a_high, b_value, b_low, b_high = found
+    if None in (a_value, a_low, a_high, b_value, b_low, b_high):
         return value_of(a, objective) == value_of(b, objective)
-    return a_low <= b_high and b_low <= a_high
+    return a_low <= b_value <= a_high or b_low <= a_value <= b_high  # type: ignore[operator]
 
 
 def _preference(row: Row, objective: str) -> tuple[float, float, bool, float, str]:
@@ -157,6 +169,11 @@ def control(rows: Sequence[Row]) -> tuple[bool | None, str]:
     if row is None:
         return None, "A/A control: the reference was not measured against itself, so nothing vouches for the machine."
     shown = with_interval(row, "speedup", 3)
+    if row["speedup_low"] <= 1.0 <= row["speedup_high"] and row["speedup_high"] > WIDE * row["speedup_low"]:
+        return True, (
+            f"A/A control: the reference against itself is {shown} times as fast, which holds 1.0 but is so wide "
+            "that it vouches for little; raise benchmark.max_time_s."
+        )
     if row["speedup_low"] <= 1.0 <= row["speedup_high"]:
         return True, f"A/A control: the reference against itself is {shown} times as fast, which holds 1.0."
     off = abs(row["speedup"] - 1.0)
@@ -174,8 +191,19 @@ def sentence(rows: Sequence[Row], objective: str, results: Path | str = "results
     files = f"the files are in {Path(results).as_posix()}/{best['artifact']}"
     tail = f"; {files}{_tie_words(best, ties(rows, objective), objective)}{_caution(rows, best)}."
     if best.get("is_reference"):
-        return f"Ship the reference ({best['variant']}): nothing that meets the limits beats it{tail}"
+        missed = _near_miss(rows, best, objective)
+        return f"Ship the reference ({best['variant']}): nothing that meets the limits beats it{missed}{tail}"
     return f"Ship {best['variant']}: {_gain_words(best, objective)}, {_cost_words(best)}{tail}"
+
+
+def _near_miss(rows: Sequence[Row], best: Row, objective: str) -> str:
+    """Return what kept the best row that broke a limit from winning, or an empty text if there is none."""
+    broke = [row for row in rows if row.get("status") == "ok" and not row["feasible"]]
+    better = [row for row in broke if _gain(row, objective) > _gain(best, objective)]
+    if not better:
+        return ""
+    row = max(better, key=lambda row: _gain(row, objective))
+    return f" ({row['variant']} would, but its {row['infeasible_reason']})"
 
 
 def _no_answer(rows: Sequence[Row], objective: str) -> str:

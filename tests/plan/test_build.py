@@ -85,7 +85,7 @@ def test_names_of_swept_settings_tell_variants_apart():
     names = {variant["variant"] for variant in plan["variants"]}
     assert names == {
         "eager",
-        *(f"ort_int8_static+{e}+quantize.per_channel={v}" for e in ("onnxruntime", "openvino") for v in (True, False)),
+        *(f"ort_int8_static+{e}+per_channel={v}" for e in ("onnxruntime", "openvino") for v in (True, False)),
     }
 
 

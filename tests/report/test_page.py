@@ -40,7 +40,7 @@ def row(variant, speedup=None, **more):
                    "quality_drop_high": 0.005, "examples": 872, "runtime": "onnxruntime",
                    "precision": "int8"}  # fmt: skip
     known = {"variant": variant, "run_id": f"run-{len(variant)}-{speedup}", "status": "ok", "batch_size": 1,
-             "scenario": "single_stream", "is_reference": variant == "eager", "metric": "accuracy",
+             "scenario": "single_stream", "threads": 4, "is_reference": variant == "eager", "metric": "accuracy",
              "artifact": "engine/1"}  # fmt: skip
     return {**dict.fromkeys(records.SUMMARY.names), **known, **numbers, **more}
 
@@ -58,7 +58,7 @@ def write_study(results, rows, limits):
     study = {"name": "s", "question": "Which <b>one</b>?", "objective": "speedup", "limits": limits}
     records.write("summary", decide(rows, limits, "speedup"), results / "studies" / "s" / "summary.parquet")
     skipped = {"status": "skipped", "variant": "int4", "overrides": "quantize=int4", "reason": "int4 needs <cuda>"}
-    return {"study": study, "device": {"name": "laptop", "threads": 4}, "variants": [{"status": "planned"}, skipped]}
+    return {"study": study, "device": {"name": "laptop"}, "variants": [{"status": "planned"}, skipped]}
 
 
 def points_of(spec):

@@ -56,6 +56,7 @@ def page(
         ],
         device=plan["device"],
         machine=machine_facts(),
+        threads=sorted({row["threads"] for row in rows}),
         sections=sections,
         failures=failures(rows),
         skipped=skipped,
