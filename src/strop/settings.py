@@ -174,7 +174,7 @@ class Benchmark(Stage):
     max_time_s: float = setting(20.0, "longest time of measuring: starts, loads and warm-up included [s]")
     min_calls: int = setting(100, "fewest timed calls of each arm [1]")
     precision: float = setting(0.02, "wanted relative half-width of the 95 % interval of the speedup [1]")
-    seed: int = setting(0, "seed of the order of arms and of the inputs")
+    seed: int = setting(0, "seed of the inputs; the order of arms is drawn by the run's id")
 
 
 @dataclass(frozen=True)

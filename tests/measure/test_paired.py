@@ -1,5 +1,6 @@
 """The coordinator on a fake clock: what it stops by, and that pairing survives a machine that drifts."""
 
+import itertools
 import math
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_it_stops_by_time_when_it_cannot_know_enough():
     machine = Machine()
     done, _ = compared(machine, luck=0.3, rules=Rules(4, 1.0, 20.0, 10, 0.001, 0))
     assert done.stopped_by == "time"
-    assert 20 < machine.now < 40
+    assert abs(machine.now - 20) < 3
 
 
 def test_one_slow_instance_is_never_all():
@@ -98,6 +99,36 @@ def test_each_instance_is_loaded_anew_and_processes_are_renewed():
         instances = mine.count("renew")
         assert instances >= 7
         assert mine.count("start") == math.ceil(instances / SESSIONS_PER_PROCESS)
+
+
+def test_who_is_loaded_first_changes_from_instance_to_instance():
+    _, journal = compared(Machine(), luck=0.2, rules=Rules(6, 1.0, 60.0, 10, 0.0001, 0))
+    loaded = [who for who, what in journal if what == "renew"]
+    leaders = loaded[::2]
+    assert set(leaders) == set(ARMS)
+    assert all(a != b for a, b in itertools.pairwise(leaders))
+
+
+def test_a_slower_first_comer_leaves_the_control_at_one():
+    """Whoever is loaded first is 6 % slower: with the same arm always first, the control would miss 1.0 by that."""
+
+    class Jealous(FakeArm):
+        first = None
+
+        def renew(self):
+            opening = super().renew()
+            if Jealous.first is None:
+                Jealous.first, self.session = self.name, self.session * 1.06
+            else:
+                Jealous.first = None
+            return opening
+
+    machine, rng = Machine(), np.random.default_rng(3)
+    arms = {name: Jealous(machine, name, 0.01, rng, noise=0.01) for name in ARMS}
+    done = measure(arms, 16, Rules(6, 2.0, 60.0, 40, 0.2, 0), machine.clock)
+    assert len(done.instances) == 6
+    assert done.ratio.low <= 1.0 <= done.ratio.high
+    assert done.ratio.ratio == pytest.approx(1.0, abs=0.01)
 
 
 def test_pairs_call_the_same_batches_in_random_order():
@@ -185,19 +216,13 @@ def test_blocks_are_spread_over_all_sizes_and_no_batch_is_favoured(batches, call
     assert np.std(drawn.mean(axis=1)) <= batches / (3 * min(calls, batches) ** 1.5) + 0.5
 
 
-def test_sizes_that_matter_do_not_widen_the_interval():
-    """The variant gains on long inputs only: blocks of random inputs would scatter by that much."""
+def test_sizes_that_matter_hardly_scatter_the_blocks():
+    """The variant gains on long inputs only: blocks of any three inputs would scatter by that much."""
+    rng = np.random.default_rng(0)
 
-    class BySize(FakeArm):
-        def block(self, batches):
-            found = super().block(batches)
-            factor = np.asarray([1 + batch / 8 for batch in batches]) if self.name == "reference" else 1
-            return Block(found.start_s, found.latency_s * factor)
+    def scatter(blocks):
+        return np.std([np.log(np.mean(1 + np.asarray(block) / 8)) for block in blocks])
 
-    machine, rng = Machine(), np.random.default_rng(0)
-    arms = {name: BySize(machine, name, 0.01, rng, noise=0.01) for name in ARMS}
-    done = measure(arms, 32, RULES, machine.clock)
-    shuffled = [rng.permutation(32)[: done.calls // sum(map(len, done.instances))] for _ in range(48)]
-    logs = np.log([np.mean(1 + batches / 8) for batches in shuffled])
-    unspread = paired_ratio(np.array_split(logs, 6), np.random.default_rng(0))
-    assert done.ratio.half_width < 0.6 * unspread.half_width
+    spread = scatter([draw(32, 3, rng) for _ in range(2000)])
+    any_three = scatter([rng.choice(32, 3, replace=False) for _ in range(2000)])
+    assert spread < 0.5 * any_three

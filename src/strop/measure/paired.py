@@ -88,14 +88,16 @@ def measure(
         after_instance: called after each instance, for progress and spot checks; outside of the timed calls.
     """
     rng = np.random.default_rng(rules.seed)
+    first = rng.permutation(ARMS).tolist()
     done = Measurement()
     began = clock()
     spent_s = {True: 0.0, False: 0.0}  # by the last instance in a new process, and by the last in an old one
     while not done.stopped_by:
         instance_began = clock()
         new = _in_new_process(done)
-        _renew(arms, done, rng)
-        calls, wanted = _size(_warm(arms, batches, rules, done, clock), rules)
+        order = first[:: 1 if len(done.instances) % 2 == 0 else -1]
+        _renew(arms, done, order)
+        calls, wanted = _size(_warm(arms, batches, rules, done, clock, order), rules)
         pairs = _pairs(arms, batches, calls, done, rng)
         share_s = done.timed_s + rules.min_time_s / rules.instances
         ratios = list(itertools.islice(pairs, FEWEST_PAIRS))
@@ -126,9 +128,12 @@ def draw(batches: int, calls: int, rng: np.random.Generator) -> list[int]:
     return drawn
 
 
-def _renew(arms: Mapping[str, Arm], done: Measurement, rng: np.random.Generator) -> None:
-    """Load both sessions anew, in random order, every few times in new processes, which start side by side."""
-    order = rng.permutation(ARMS).tolist()
+def _renew(arms: Mapping[str, Arm], done: Measurement, order: list[str]) -> None:
+    """Load both sessions anew, every few times in new processes, which start side by side.
+
+    Who is loaded first may be slower for it, whatever it is: so the order is random for the first instance, and the
+    other way round for each next one.
+    """
     if _in_new_process(done):
         for name in order:
             arms[name].start()
@@ -136,10 +141,17 @@ def _renew(arms: Mapping[str, Arm], done: Measurement, rng: np.random.Generator)
         done.openings[name].append(arms[name].renew())
 
 
-def _warm(arms: Mapping[str, Arm], batches: int, rules: Rules, done: Measurement, clock: Callable[[], float]) -> float:
+def _warm(
+    arms: Mapping[str, Arm],
+    batches: int,
+    rules: Rules,
+    done: Measurement,
+    clock: Callable[[], float],
+    order: list[str],
+) -> float:
     """Warm both sessions up, and return how long a call of each takes then, together [s]."""
     pair_s = 0.0
-    for name in ARMS:
+    for name in order:
         every = arms[name].block(range(batches))  # each shape once: a compiler may work at any of them
         usual_s = float(np.median(every.latency_s))
         window = range(min(batches, max(1, min(8, int(0.02 / max(usual_s, 1e-9))))))

@@ -33,7 +33,7 @@ def single_stream(
     seed: int,
 ) -> Made:
     """One query after the other, each of random examples: latency."""
-    rules = Rules(instances, min_time_s, max_time_s, min_calls, precision, seed)
+    rules = Rules(instances, min_time_s, max_time_s, min_calls, precision, int(job.id, 16))
     return _benchmark(job, random_batches(_test(job), batch_size, seed), rules)
 
 
@@ -49,7 +49,7 @@ def offline(
     seed: int,
 ) -> Made:
     """All examples at hand, in batches of near lengths, as whoever has them all would cut them: throughput."""
-    rules = Rules(instances, min_time_s, max_time_s, min_calls, precision, seed)
+    rules = Rules(instances, min_time_s, max_time_s, min_calls, precision, int(job.id, 16))
     return _benchmark(job, sorted_batches(_test(job), batch_size, seed), rules)
 
 
