@@ -17,7 +17,7 @@ env: $(VENV)/.ready  ## make the environment in .venv
 # A marker, touched last: an installation that was interrupted is done again.
 $(VENV)/.ready: envs/cpu.lock.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "strop needs Python 3.11 or later")'
-	@echo "making $(VENV) from envs/cpu.lock.txt: about 2 GB, some minutes, once"
+	@echo "making $(VENV) from envs/cpu.lock.txt: 2.6 GB, some minutes, once"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/cpu.lock.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .

@@ -127,10 +127,11 @@ def _alike(a: Row, b: Row, objective: str) -> bool:
     for row in (a, b):
         unit = _is_unit(row, name)
         found += [1.0 if unit else value_of(row, end) for end in (name, column.low, column.high)]
-    a_value, a_low, a_high, b_value, b_low, b_high = found
-    if None in (a_value, a_low, a_high, b_value, b_low, b_high):
+    numbers = [number for number in found if number is not None]
+    if len(numbers) < len(found):
         return value_of(a, objective) == value_of(b, objective)
-    return a_low <= b_value <= a_high or b_low <= a_value <= b_high  # type: ignore[operator]
+    a_value, a_low, a_high, b_value, b_low, b_high = numbers
+    return a_low <= b_value <= a_high or b_low <= a_value <= b_high
 
 
 def _preference(row: Row, objective: str) -> tuple[float, float, bool, float, str]:

@@ -43,7 +43,11 @@ def test_export_is_put_in_where_the_next_option_needs_it():
         ({"quantize": "nncf_int8", "engine": "onnxruntime"}, "but quantize=nncf_int8 gives openvino"),
         ({"export": "none", "engine": "onnxruntime"}, "engine=onnxruntime takes onnx, but model=factory gives torch"),
         ({"model": "onnx", "prune": "magnitude"}, "prune=magnitude takes torch, but model=onnx gives onnx"),
-        ({"export": "onnx"}, "export=onnx gives onnx, which needs an engine"),
+        (
+            {"export": "onnx"},
+            "export=onnx gives onnx, which needs an engine; add engine=onnxruntime or engine=openvino",
+        ),
+        ({"quantize": "nncf_int8"}, "gives openvino, which needs an engine; add engine=openvino"),
     ],
 )
 def test_what_does_not_fit_has_a_reason(methods, reason):

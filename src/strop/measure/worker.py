@@ -194,8 +194,12 @@ def serve(connection: Connection[Any, Any]) -> None:
             what, arguments = connection.recv()
         except EOFError:
             return
-        status, worker = made
-        connection.send(made if status != "ok" else _attempt(lambda: getattr(worker, what)(*arguments)))  # noqa: B023
+        connection.send(_answer(made, what, arguments))
+
+
+def _answer(made: tuple[str, Any], what: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+    status, worker = made
+    return made if status != "ok" else _attempt(lambda: getattr(worker, what)(*arguments))
 
 
 def _attempt(work: Callable[[], Any]) -> tuple[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strop.options import NEEDS_ENGINE, Option, option
+from strop.options import NEEDS_ENGINE, OPTIONS, Option, option
 
 
 class NoChain(Exception):
@@ -63,11 +63,11 @@ def _must_follow(chain: list[Option], item: Option) -> None:
 
 def _must_run(chain: list[Option]) -> None:
     last = chain[-1]
-    if format_of(chain) in NEEDS_ENGINE and last.stage != "engine":
-        raise NoChain(
-            f"{last.stage}={last.name} gives {format_of(chain)}, which needs an engine; "
-            "add engine=onnxruntime or engine=openvino"
-        )
+    given = format_of(chain)
+    if given in NEEDS_ENGINE and last.stage != "engine":
+        fitting = [item for item in OPTIONS.values() if item.stage == "engine" and given in item.accepts]
+        words = " or ".join(f"engine={item.name}" for item in fitting if item.device is None)
+        raise NoChain(f"{last.stage}={last.name} gives {given}, which needs an engine; add {words}")
 
 
 def format_of(chain: list[Option]) -> str:
