@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SPEC: dict[str, Any] = {"factory": None, "args": {}, "outputs": None, "dtype": None, "quantize": None}
 MODEL_FILE = "model.json"
-SAFE_WEIGHTS = "weights.safetensors"
-TORCH_WEIGHTS = "weights.pt"
+WEIGHTS_FILE = "weights.safetensors"
+ROOT = "module"  # before all names: torchao's support wants a dot in them
 LOOKUPS = frozenset({"embedding", "_embedding_bag", "_embedding_bag_forward_only", "index"})
 
 
@@ -40,7 +40,6 @@ def save_module(module: torch.nn.Module, folder: Path, spec: dict[str, Any]) -> 
     Raises:
         ValueError: `spec` has an unknown key, or no factory.
     """
-    import torch
     from safetensors.torch import save_model
 
     if not spec.get("factory") or spec.keys() - SPEC.keys():
@@ -48,18 +47,40 @@ def save_module(module: torch.nn.Module, folder: Path, spec: dict[str, Any]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     full = {**SPEC, **spec}
     (folder / MODEL_FILE).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
-    if full["quantize"]:  # safetensors holds plain tensors only
-        torch.save(module.state_dict(), folder / TORCH_WEIGHTS)
+    if full["quantize"]:
+        _save_quantized(module, folder / WEIGHTS_FILE)
     else:
-        save_model(module, str(folder / SAFE_WEIGHTS))
+        save_model(module, str(folder / WEIGHTS_FILE))
+
+
+def _save_quantized(module: torch.nn.Module, path: Path) -> None:
+    """Write a module with torchao's tensors: their parts as plain tensors, how they belong together as metadata.
+
+    `torch.save` would pickle torchao's enumerations, in a form that not every Python's `weights_only` loader takes.
+    """
+    from safetensors.torch import save_file
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+
+    state = {f"{ROOT}.{name}": value for name, value in module.state_dict().items()}
+    tensors, metadata = flatten_tensor_state_dict(state)
+    save_file({name: value.clone().contiguous() for name, value in tensors.items()}, path, metadata)
+
+
+def _load_quantized(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import safe_open
+    from torchao.prototype.safetensors.safetensors_support import unflatten_tensor_state_dict
+
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        state, _ = unflatten_tensor_state_dict(tensors, file.metadata())
+    return {name.removeprefix(f"{ROOT}."): value for name, value in state.items()}
 
 
 def copy_module(source: Artifact, folder: Path) -> None:
     """Copy the files that `load_module` reads from one artifact into another's folder."""
     spec = read_spec(source)
     where = spec["factory"].rpartition(":")[0]
-    weights = TORCH_WEIGHTS if spec["quantize"] else SAFE_WEIGHTS
-    for name in (MODEL_FILE, weights, *([where] if where.endswith(".py") else [])):
+    for name in (MODEL_FILE, WEIGHTS_FILE, *([where] if where.endswith(".py") else [])):
         (folder / name).write_bytes(source.file(name).read_bytes())
 
 
@@ -149,11 +170,9 @@ def _load_weights(module: torch.nn.Module, artifact: Artifact, spec: dict[str, A
     if spec["dtype"]:
         module.to(getattr(torch, spec["dtype"]))
     if spec["quantize"]:
-        importlib.import_module("torchao.quantization")  # makes its tensors known to the loader, which runs no code
-        state = torch.load(artifact.file(TORCH_WEIGHTS), map_location="cpu", weights_only=True)
-        module.load_state_dict(state, assign=True)
+        module.load_state_dict(_load_quantized(artifact.file(WEIGHTS_FILE)), assign=True)
     else:
-        load_model(module, str(artifact.file(SAFE_WEIGHTS)))
+        load_model(module, str(artifact.file(WEIGHTS_FILE)))
 
 
 def named_outputs(value: Any, names: list[str] | None) -> dict[str, torch.Tensor]:
