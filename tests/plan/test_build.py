@@ -63,6 +63,13 @@ def test_a_change_reaches_its_step_and_what_follows(override, changed, kept):
         assert keys(before, stage) == keys(after, stage), stage
 
 
+def test_a_narrower_sweep_plans_the_very_same_runs():
+    whole, narrow = make_plan(["study=smoke"], CONF), make_plan(["study=smoke", "engine=openvino"], CONF)
+    assert 0 < len(narrow["runs"]) < len(whole["runs"])
+    for run in narrow["runs"]:
+        assert run in whole["runs"]  # or Snakemake would log it again
+
+
 def test_equal_chains_of_other_combinations_are_one_variant():
     plan = make_plan(["study=smoke", "export=auto,onnx", "quantize=none", "engine=onnxruntime"], CONF)
     assert plan["combinations"] == 2

@@ -85,7 +85,7 @@ def _add_combination(plan: Plan, combination: list[str], sweep: Sweep, composer:
     reference_chain = _chain_or_reason(reference)
     variant_id = ""
     for at, is_reference in ((reference, True), (composed, False)):
-        words = " ".join(w for w in combination if w.partition("=")[0].lstrip("+") in sweep.axes)
+        words = " ".join(w for w in combination if w.partition("=")[0].lstrip("+") in sweep.named)
         chain = _chain_or_reason(at)
         if not isinstance(chain, str) and isinstance(reference_chain, str):
             chain = f"the reference cannot work: {reference_chain}"

@@ -13,13 +13,15 @@ from strop.plan.compose import Composer, key_kind
 class Sweep:
     """Combinations of overrides, in order. `axes` are the keys with more than one value.
 
-    `fixed` are the overrides that hold for all combinations, the study's choice included.
+    `fixed` are the overrides that hold for all combinations, the study's choice included. `named` are the keys by
+    which a combination is known: the axes, and those of the study file that the command line made narrower.
     """
 
     study: str
     fixed: tuple[str, ...]
     axes: dict[str, str]
     combinations: tuple[tuple[str, ...], ...]
+    named: frozenset[str]
 
 
 def make_sweep(overrides: list[str], composer: Composer) -> Sweep:
@@ -44,7 +46,8 @@ def make_sweep(overrides: list[str], composer: Composer) -> Sweep:
                 _check_option(key, value, composer)
     axes = {key: merged[key] for key in merged if len({_value_of(c, key) for c in combinations}) > 1}
     fixed = tuple(word for key, word in words.items() if key not in axes)
-    return Sweep(study, (f"study={study}", *fixed), axes, tuple(tuple(c) for c in combinations))
+    named = frozenset([*axes, *file_axes])
+    return Sweep(study, (f"study={study}", *fixed), axes, tuple(tuple(c) for c in combinations), named)
 
 
 def _value_of(combination: list[str], key: str) -> str:
