@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strop.columns import COLUMNS, groups, value_of, with_interval
@@ -373,7 +373,6 @@ objectives = st.sampled_from(["speedup", "latency_p50_s", "size_bytes", "quality
 some_limits = st.sets(st.sampled_from(sorted(LIMITS))).map(lambda names: {name: LIMITS[name] for name in names})
 
 
-@settings(deadline=None)
 @given(many_rows(), some_limits, objectives)
 def test_each_group_ships_one_feasible_row_if_it_has_any(rows, limits, objective):
     for group in groups(decide(rows, limits, objective)).values():
@@ -384,7 +383,6 @@ def test_each_group_ships_one_feasible_row_if_it_has_any(rows, limits, objective
         assert sentence(group, objective).startswith("Ship " if chosen else "Ship nothing: ")
 
 
-@settings(deadline=None)
 @given(many_rows(), some_limits, objectives)
 def test_no_feasible_row_is_better_than_the_shipped_one_beyond_its_interval(rows, limits, objective):
     more = COLUMNS[objective].more
@@ -400,7 +398,6 @@ def test_no_feasible_row_is_better_than_the_shipped_one_beyond_its_interval(rows
                     assert other[low] <= best[high] if up else other[high] >= best[low]
 
 
-@settings(deadline=None)
 @given(many_rows(), some_limits, objectives)
 def test_feasible_rows_meet_all_limits_and_others_say_why(rows, limits, objective):
     decided = decide(rows, limits, objective)
@@ -416,7 +413,6 @@ def test_feasible_rows_meet_all_limits_and_others_say_why(rows, limits, objectiv
         assert made["infeasible_reason"] != ""
 
 
-@settings(deadline=None)
 @given(many_rows(), some_limits, objectives)
 def test_what_is_not_pareto_is_beaten_by_a_row_that_is(rows, limits, objective):
     sign = 1 if COLUMNS[objective].more else -1
@@ -438,7 +434,6 @@ def test_what_is_not_pareto_is_beaten_by_a_row_that_is(rows, limits, objective):
             assert made["pareto"] == (made["feasible"] and not beaten)
 
 
-@settings(deadline=None)
 @given(many_rows().flatmap(lambda rows: st.tuples(st.just(rows), st.permutations(rows))), some_limits, objectives)
 def test_the_order_of_rows_changes_nothing(both, limits, objective):
     def key(made):

@@ -155,7 +155,7 @@ AXES = {
 }
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.fixed_dictionaries({axis: st.sets(st.sampled_from(names), min_size=1) for axis, names in AXES.items()}))
 def test_every_combination_is_a_variant_or_has_a_reason(chosen):
     words = [f"{axis}={','.join(sorted(names))}" for axis, names in chosen.items()]

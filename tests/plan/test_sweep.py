@@ -108,7 +108,7 @@ def hydra_compose(overrides):
         return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_composition_by_parts_equals_hydras(composer, data):
     """The plan composes each group once; for any overrides of the real conf/ the result is Hydra's own."""

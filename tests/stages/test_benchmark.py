@@ -36,12 +36,14 @@ def test_numbers_and_samples_agree(text_bench):
     assert {sample["items"] for sample in samples} == {1}
 
 
-def test_the_reference_against_itself_is_one(text_bench):
+def test_the_reference_against_itself_is_about_one(text_bench):
     made = measured(
         text_bench, "offline", text_bench.torch, text_bench.torch, text_bench.torch, instances=3, batch_size=8
     )
     assert made.status == "ok", made.error
-    assert made.details["speedup_low"] <= 1.0 <= made.details["speedup_high"]
+    # One interval in twenty misses 1.0 by right; by more than a tenth none does.
+    assert made.details["speedup_low"] < 1.1
+    assert made.details["speedup_high"] > 0.9
     samples = records.read("samples", text_bench.results / made.key / "samples.parquet").to_pylist()
     assert {sample["items"] for sample in samples} == {8}
 

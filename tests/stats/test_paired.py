@@ -57,7 +57,7 @@ def test_nothing_measured_is_an_error(instances):
     st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=12), min_size=2, max_size=6),
     st.floats(0.1, 10),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_scaling_scales_and_swapping_inverts(instances, factor):
     arrays = [np.asarray(pairs) for pairs in instances]
     found = paired_ratio(arrays, np.random.default_rng(1))

@@ -48,7 +48,7 @@ def test_scores_other_than_0_and_1_are_resampled():
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(60, 500))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_gain_and_loss_mirror(lost, gained, examples):
     low, high = tango_interval(lost, gained, examples)
     assert low <= (lost - gained) / examples <= high

@@ -36,24 +36,12 @@ def page(
 
     environment = Environment(loader=PackageLoader("strop.report", "."), autoescape=select_autoescape(["html", "j2"]))
     study = plan["study"]
-    sections = [
-        {
-            "name": name,
-            "decision": sentence(group, study["objective"], results),
-            "control": control(group)[1],
-            "held": control(group)[0],
-            "plots": sum(plot is not None for plot in (plots[name], timings[name])),
-            "rows": [_cells(row, losers(group, study["objective"])) for row in in_order(group)],
-        }
-        for name, group in groups(rows).items()
-    ]
-    specs = [plot for name in groups(rows) for plot in (plots[name], timings[name]) if plot is not None]
+    split = groups(rows)
+    specs = {name: [plot for plot in (plots[name], timings[name]) if plot is not None] for name in split}
+    sections = [_section(name, group, study["objective"], results, len(specs[name])) for name, group in split.items()]
     return environment.get_template("page.html.j2").render(
         study=study,
-        limits=[
-            f"{COLUMNS[name].words}: {COLUMNS[name].show(limit)}{COLUMNS[name].unit}"
-            for name, limit in study["limits"].items()
-        ],
+        limits=[_limit(name, limit) for name, limit in study["limits"].items()],
         device=plan["device"],
         machine=machine_facts(),
         threads=sorted({row["threads"] for row in rows}),
@@ -61,8 +49,27 @@ def page(
         failures=failures(rows),
         skipped=skipped,
         scripts=_script(vl_convert.javascript_bundle(LIBRARY)),
-        specs=json.dumps(specs).replace("<", "\\u003c"),
+        specs=json.dumps([plot for drawn in specs.values() for plot in drawn]).replace("<", "\\u003c"),
     )
+
+
+def _limit(name: str, limit: float) -> str:
+    column = COLUMNS[name]
+    return f"{column.words}: {column.show(limit)}{column.unit}"
+
+
+def _section(name: str, group: list[Row], objective: str, results: Path, plots: int) -> dict[str, Any]:
+    """Return what the template shows of the rows that are ranked together; `plots` is the number of their plots."""
+    held, words = control(group)
+    lost = losers(group, objective)
+    return {
+        "name": name,
+        "decision": sentence(group, objective, results),
+        "control": words,
+        "held": held,
+        "plots": plots,
+        "rows": [_cells(row, lost) for row in in_order(group)],
+    }
 
 
 def _script(code: str) -> str:
