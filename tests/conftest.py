@@ -9,7 +9,6 @@ import pytest
 from hypothesis import settings
 from support import TEXT_MODEL, Bench
 
-
 settings.register_profile("shared_machine", deadline=None)  # a neighbour's burst is no failure
 settings.load_profile("shared_machine")
 
