@@ -114,7 +114,7 @@ def _write_probes(path: Path, batches: list[list[list[int]]], outputs: list[Outp
     arrays["names"] = np.asarray(list(outputs[0]), dtype=str)
     for at, found in enumerate(outputs):
         arrays |= {f"output_{at}_{index}": value for index, value in enumerate(found.values())}
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    np.savez(path, **arrays)  # type: ignore[arg-type] # numpy types its allow_pickle only
 
 
 def _read_probes(path: Path) -> tuple[list[list[int]], list[Outputs]]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from strop.errors import StropError, nearest
 
 CHAIN_STAGES = ("model", "prune", "export", "quantize", "compile", "engine")
-RUNNABLE = frozenset({"torch", "torch_compile", "torchscript", "aot_inductor", "ort", "openvino", "tensorrt"})
 NEEDS_ENGINE = frozenset({"onnx", "openvino"})
 
 

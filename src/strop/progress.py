@@ -62,26 +62,27 @@ class Progress:
 
         return str(DefaultFormatter(self.settings.quiet, self.settings.show_failed_logs).format(record) or "")
 
-    def _planned(self, record: logging.LogRecord) -> None:
-        stats = {r: int(n) for r, n in record.stats.items() if r not in ("total", "all")}  # type: ignore[attr-defined]
+    # Snakemake puts an event's facts on the record as attributes that LogRecord's type does not know: hence Any.
+    def _planned(self, record: Any) -> None:
+        stats = {r: int(n) for r, n in record.stats.items() if r not in ("total", "all")}
         self.waiting, self.total = stats, sum(stats.values())
         words = ", ".join(f"{n} {rule}" for rule, n in stats.items())
         would = "would do " if self.settings.dryrun else ""
         if not self.jobs:
             self._print(f"strop: {would}{self.total} jobs: {words}{self._time_left()}")
 
-    def _started(self, record: logging.LogRecord) -> None:
-        rule = str(record.rule_name)  # type: ignore[attr-defined]
-        key, label = _step_of(rule, dict(record.wildcards or {}))  # type: ignore[attr-defined]
-        self.jobs[int(record.jobid)] = (key, label, self.clock())  # type: ignore[attr-defined]
+    def _started(self, record: Any) -> None:
+        rule = str(record.rule_name)
+        key, label = _step_of(rule, dict(record.wildcards or {}))
+        self.jobs[int(record.jobid)] = (key, label, self.clock())
         if self.settings.dryrun:
             if rule != "all":
                 self._print(f"  would do {rule:<14} {label:<44} {_reason(record)}".rstrip())
         elif rule == "benchmark":
             self._print(f"  measuring      {label}")
 
-    def _finished(self, record: logging.LogRecord) -> None:
-        key, label, started = self.jobs.pop(int(record.job_id), ("", "", self.clock()))  # type: ignore[attr-defined]
+    def _finished(self, record: Any) -> None:
+        key, label, started = self.jobs.pop(int(record.job_id), ("", "", self.clock()))
         rule = key.partition("/")[0]
         if rule == "all":  # it does nothing; neither total nor time left counts it
             return

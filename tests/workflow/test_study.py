@@ -37,9 +37,7 @@ def logged_runs(results: Path, uri: str | None = None) -> list[str]:
 def done(tmp_path_factory):
     """The smoke study, run once from nothing; tests only read it."""
     project = Project(tmp_path_factory.mktemp("project"))
-    began = time.monotonic()
     project.first = project.snakemake()
-    project.seconds = time.monotonic() - began
     assert project.first.returncode == 0, project.first.stderr
     return project
 

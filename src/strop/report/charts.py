@@ -91,7 +91,8 @@ def _quality_ends(row: Row, by_drop: bool) -> tuple[float | None, float | None, 
         same = value_of(row, "fidelity")
         return (None if same is None else 100 * same), None, None
     drop, low, high = (value_of(row, f"quality_drop{end}") for end in ("", "_low", "_high"))
-    return tuple(None if end is None else 0.0 - 100 * end for end in (drop, high, low))  # type: ignore[return-value]
+    middle, worst, best = (None if end is None else 0.0 - 100 * end for end in (drop, high, low))
+    return middle, worst, best
 
 
 def _or(value: float | None, other: float) -> float:

@@ -226,7 +226,7 @@ def observe(module: torch.nn.Module, feeds: dict[str, torch.Tensor], note: Calla
             finally:
                 note(func.overloadpacket.__name__, args, result)
 
-    with torch.no_grad(), contextlib.suppress(Exception), Watch():  # type: ignore[no-untyped-call]
+    with torch.no_grad(), contextlib.suppress(Exception), Watch():  # type: ignore[no-untyped-call] # torch has no types here
         module(**feeds)
 
 

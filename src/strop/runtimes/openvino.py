@@ -11,7 +11,6 @@ from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
 from strop.runtimes.session import Call, Feeds
 
-PRECISIONS = {"f32": "f32", "bf16": "bf16", "f16": "f16"}
 READ_BACK = {"float32": "f32", "float": "f32", "f32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
@@ -45,7 +44,7 @@ class OpenVinoSession:
             request.infer()
             return request
 
-        call.arrays = arrays  # type: ignore[attr-defined]
+        call.arrays = arrays  # type: ignore[attr-defined] # a function may carry attributes
         return call
 
     def to_numpy(self, raw: Any) -> Feeds:
@@ -99,7 +98,7 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> Op
     config: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     hint = details.get("hint", "f32")
     if hint != "auto":
-        config["INFERENCE_PRECISION_HINT"] = PRECISIONS[hint]
+        config["INFERENCE_PRECISION_HINT"] = hint
     try:
         compiled = openvino.Core().compile_model(str(artifact.file("model.xml")), "CPU", config)
     except RuntimeError as error:

@@ -163,15 +163,3 @@ def _drop(run: dict[str, Any], theirs: Predictions, ours: Predictions) -> Qualit
         return None
     seed = int(digest([run["reference_evaluate"], run["evaluate"]]), 16)  # equal data, equal interval
     return quality_drop(theirs["score"][both], ours["score"][both], np.random.default_rng(seed))
-
-
-def paired_drop(run: dict[str, Any], results: Path) -> QualityDrop | None:
-    """Return the quality drop of a run against its reference, or None where one of them was not evaluated.
-
-    Raises:
-        StropError: a manifest or a table of predictions is damaged.
-    """
-    manifests = [_manifest(results, run[name]) for name in ("evaluate", "reference_evaluate")]
-    if any(manifest is None or manifest.status != "ok" for manifest in manifests):
-        return None
-    return _drop(run, *_paired_predictions(run, results))

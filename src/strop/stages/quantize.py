@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,13 +160,13 @@ def nncf_int8(job: Job, *, calibration_examples: int, model_type: str) -> Made:
     model = read_model(source)
     before = _weighted(model)
     transformer = model_type == "transformer" or (model_type == "auto" and _has_attention(model))
-    with _nncf_quiet():
-        quantized = nncf.quantize(
-            model,
-            nncf.Dataset(_batches(job, examples)),
-            subset_size=len(examples),
-            model_type=nncf.ModelType.TRANSFORMER if transformer else None,
-        )
+    nncf.set_log_level(logging.ERROR)
+    quantized = nncf.quantize(
+        model,
+        nncf.Dataset(_batches(job, examples)),
+        subset_size=len(examples),
+        model_type=nncf.ModelType.TRANSFORMER if transformer else None,
+    )
     openvino.save_model(quantized, str(job.folder / "model.xml"), compress_to_fp16=False)
     quantizers = sum(op.get_type_name() == "FakeQuantize" for op in quantized.get_ops())
     details: dict[str, Any] = {
@@ -196,16 +197,6 @@ def _has_attention(model: Any) -> bool:
 def _weighted(model: Any) -> int:
     kinds = {"MatMul", "Convolution", "GroupConvolution"}
     return sum(op.get_type_name() in kinds for op in model.get_ops())
-
-
-@contextlib.contextmanager
-def _nncf_quiet() -> Iterator[None]:
-    import logging
-
-    import nncf
-
-    nncf.set_log_level(logging.ERROR)
-    yield
 
 
 def torchao_int8_dynamic(job: Job) -> Made:
