@@ -45,3 +45,11 @@ class Project:
 
     def table(self, name: str) -> list[dict]:
         return records.read(name, self.results / "studies" / "smoke" / f"{name}.parquet").to_pylist()
+
+
+def copy_of(project: Project, folder: Path) -> Project:
+    """Return a copy, results included, that a test may change."""
+    shutil.copytree(project.folder, folder / "project", symlinks=True)
+    copied = Project.__new__(Project)
+    copied.folder, copied.results = folder / "project", folder / "project" / "results"
+    return copied

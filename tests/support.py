@@ -15,7 +15,8 @@ from strop.plan.build import reads
 from strop.settings import STAGE_SETTINGS
 from strop.stages.__main__ import attempt
 
-DEVICE = {"kind": "cpu", "threads": 1, "huge_pages": False}
+DEVICE = {"kind": "cpu", "threads": 1, "affinity": None, "huge_pages": False}
+QUICK = {"instances": 2, "min_time_s": 0.2, "max_time_s": 8.0, "min_calls": 20, "precision": 0.5}
 
 
 class Bench:
@@ -24,6 +25,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.results = folder / "results"
         self.project = folder
+        self.device = DEVICE
         self.count = 0
 
     def job(self, stage: str, option: str, upstream: dict[str, str], settings: dict, **context) -> Job:
@@ -31,7 +33,7 @@ class Bench:
         identity = f"{self.count:012x}"
         folder = self.results / stage / identity
         folder.mkdir(parents=True)
-        return Job(stage, option, identity, settings, upstream, self.results, self.project, DEVICE, context)
+        return Job(stage, option, identity, settings, upstream, self.results, self.project, self.device, context)
 
     def do(self, stage: str, option: str, upstream: dict[str, str] | None = None, min_cosine: float = 0.9, **settings):
         """Do a step and return its manifest, which is on disk."""
@@ -74,6 +76,11 @@ class Bench:
     def step(self, stage: str, option: str, source: Manifest, model: Manifest, **settings) -> Manifest:
         """Do a step of a chain."""
         return self.do(stage, option, {"source": source.key, "model": model.key}, **settings)
+
+    def measured(self, option: str, source: Manifest, reference: Manifest, model: Manifest, **settings) -> Manifest:
+        """Do a short benchmark."""
+        upstream = {"source": source.key, "reference": reference.key, "model": model.key}
+        return self.do("benchmark", option, upstream, **{**QUICK, **settings})
 
 
 def full_settings(stage: str, option: str, changes: dict) -> dict:

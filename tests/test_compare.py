@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from strop.compare import compare, problem_of
+from strop.compare import compare, floor_between, problem_of
 
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(8, 6)).astype(np.float32)
@@ -63,3 +65,20 @@ def test_texts_are_equal_or_not():
     a = np.asarray(["x", "y"])
     assert problem(a, a.copy()) is None
     assert problem(a, np.asarray(["x", "z"])) is not None
+
+
+@given(st.floats(0.5, 1.0), st.floats(0.5, 1.0), st.integers(0, 2**32 - 1))
+def test_what_agrees_with_one_reference_agrees_by_the_floor_between(a, b, seed):
+    """Three directions: two at their floors of agreement with the third, on whichever sides of it."""
+    rng = np.random.default_rng(seed)
+    reference = rng.normal(size=5)
+    reference /= np.linalg.norm(reference)
+
+    def at(cosine):
+        away = rng.normal(size=5)
+        away -= (away @ reference) * reference
+        return cosine * reference + np.sqrt(1 - cosine**2) * away / np.linalg.norm(away)
+
+    assert at(a) @ at(b) >= floor_between(a, b) - 1e-9
+    assert floor_between(a, b) == floor_between(b, a) <= min(a, b) + 1e-12
+    assert floor_between(a, 1.0) == pytest.approx(a)

@@ -63,8 +63,8 @@ def study(tmp_path, monkeypatch):
                 {"variant": "int8+openvino", "chain": ["export/e", "engine/2"], "status": "planned"}]  # fmt: skip
     load = {"scenario": "single_stream", "batch_size": 1}
     runs = [{"variant": "int8+openvino", "track": "track/t", "benchmark": "benchmark/1", **load}]
-    plan = {"study": {"name": "s", "objective": "speedup"}, "on_failure": "continue", "steps": steps,
-            "variants": variants, "runs": runs}  # fmt: skip
+    study = {"name": "s", "objective": "speedup", "tie_breaker": "size_bytes"}
+    plan = {"study": study, "on_failure": "continue", "steps": steps, "variants": variants, "runs": runs}
     monkeypatch.setattr(workflow, "_study", {"plan": plan, "results": tmp_path, "cores": 1})
     return tmp_path
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from strop.artifact import read_manifest
-from strop.supervise import run_step
+from strop.supervise import machine_lock, run_step
 
 FACTORIES = """
 import os, signal, subprocess, sys, time
@@ -140,6 +140,22 @@ def test_a_step_is_done_once_when_two_ask_for_it(bench, step):
     for thread in asked:
         thread.join()
     assert found[0] == found[1]
+
+
+def test_a_benchmark_waits_for_other_steps_which_work_side_by_side(tmp_path):
+    model, benchmark = ({"stage": stage, "id": "0" * 12} for stage in ("model", "benchmark"))
+    alone = threading.Event()
+
+    def measure():
+        with machine_lock(benchmark, tmp_path):
+            alone.set()
+
+    waiting = threading.Thread(target=measure)
+    with machine_lock(model, tmp_path), machine_lock(model, tmp_path):
+        waiting.start()
+        assert not alone.wait(0.3)
+    assert alone.wait(30)
+    waiting.join()
 
 
 def test_a_step_that_was_killed_with_its_supervisor_is_done_again(bench, step, tmp_path):

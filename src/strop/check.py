@@ -16,6 +16,7 @@ from strop.compare import Outputs, compare, problem_of
 from strop.errors import StageFailure, one_line
 from strop.examples import Examples
 from strop.job import Job
+from strop.runtimes.cuda import CudaOptions
 from strop.runtimes.session import Session, open_session, run
 
 PROBES = 8
@@ -97,9 +98,15 @@ def _all_answers(
     artifact: Artifact, job: Job, examples: Examples, batches: list[list[list[int]]]
 ) -> list[list[Outputs]]:
     """Return what a fresh session answers to all batches, and what it answers to them a second time."""
-    session = open_session(artifact, threads=job.threads, device=job.device["kind"])
+    session = _open(artifact, job)
     flat = [rows for group in batches for rows in group]
     return [answers(session, examples, flat) for _ in range(2)]
+
+
+def _open(artifact: Artifact, job: Job) -> Session:
+    """Open a session as it is timed: what is checked must be what is measured."""
+    cuda = CudaOptions.from_settings(job.device)
+    return open_session(artifact, threads=job.threads, device=job.device["kind"], cuda=cuda)
 
 
 def _largest_difference(first: list[Outputs], second: list[Outputs]) -> float:
@@ -143,7 +150,7 @@ def check(job: Job, draft: Manifest, min_cosine: float) -> tuple[dict[str, Any],
     model = job.artifact("model")
     examples = Examples.read(model.file("examples/test.parquet"))
     batches, wanted = _read_probes(model.file(PROBE_FILE))
-    session = open_session(Artifact.draft(job.folder, draft), threads=job.threads, device=job.device["kind"])
+    session = _open(Artifact.draft(job.folder, draft), job)
     found: dict[int, list[int]] = {}
     for at, rows in enumerate(batches):
         found.setdefault(len(rows), []).append(at)

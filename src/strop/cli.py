@@ -1,4 +1,4 @@
-"""The command line: plan, run, best, sync, ui, repeat."""
+"""The command line: plan, run, best, compare, sync, ui, repeat."""
 
 from __future__ import annotations
 
@@ -49,11 +49,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="strop", description="Which optimized form of a model to ship on given hardware.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
-    def add(name: str, help: str, overrides: bool = True) -> argparse.ArgumentParser:
+    def add(name: str, help: str, overrides: bool = True, variants: str = "") -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
         sub.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
+        for letter in variants:
+            sub.add_argument(letter, help="a variant, by its name in the study's table or by its variant_id")
         if overrides:
-            sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="study=NAME and Hydra overrides")
+            words = "study=NAME and Hydra overrides"
+            sub.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=words)
         return sub
 
     add("plan", "Show what a study would do: variants, chains, shared steps, what is cached and what is skipped.")
@@ -61,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--cores", default="all", help="cores to use, or 'all'")
     run.add_argument("-n", "--dry-run", action="store_true", help="show the jobs only")
     add("best", "Print a finished study's table, decision, and the files to ship.")
+    add("compare", "Measure two variants directly against each other; scenario=NAME chooses the load.", variants="AB")
     add("sync", "Send the runs that the tracking server lacks.")
     ui = add("ui", "Serve the MLflow UI of the embedded store, on this machine only.", overrides=False)
     ui.add_argument("--port", type=int, default=5000, help="port on the loopback interface")
@@ -131,6 +135,26 @@ def best(arguments: Arguments) -> int:
     return 0
 
 
+def compare(arguments: Arguments) -> int:
+    """Measure two variants against each other, and print the verdict."""
+    from strop.head_to_head import floor_of, make_pair, measure, outcome
+
+    if wrong := [word for word in (arguments.A, arguments.B) if re.match(r"[\w.]+=", word)]:
+        raise StropError(f"{wrong[0]}: name the two variants first: strop compare A B {wrong[0]}")
+    arguments.overrides = [re.sub("^scenario=", "benchmark=", word) for word in arguments.overrides]
+    found = _plan_of(arguments)
+    pair = make_pair(found, (arguments.A, arguments.B), arguments.overrides, arguments.results)
+    floor = floor_of(pair, found["study"]["name"], arguments.results)  # a damaged summary is said before the work
+    if pair.others:
+        print(f"strop: under {pair.load}; the study has {', '.join(pair.others)}, too", file=sys.stderr)
+    manifest = measure(pair, arguments.results, project_folder(), sys.stderr)
+    if manifest.status != "ok":
+        print(f"strop: {manifest.key}: {manifest.status}: {manifest.error}; see {manifest.log}", file=sys.stderr)
+        return 1
+    print("\n".join(outcome(pair, manifest, floor)))
+    return 0
+
+
 def sync(arguments: Arguments) -> int:
     """Send what the tracking server lacks."""
     from strop.stages.track import sync as send
@@ -177,6 +201,7 @@ COMMANDS: dict[str, Callable[[Arguments], int]] = {
     "plan": plan,
     "run": run,
     "best": best,
+    "compare": compare,
     "sync": sync,
     "ui": ui,
     "repeat": repeat,

@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column that limits and objectives may name.
+    """A column that limits, objectives and tie breakers may name.
 
     Attributes:
         words: its name in a sentence.
@@ -30,11 +30,6 @@ class Column:
     low: str | None = None
     high: str | None = None
     fine: bool = False
-
-    @property
-    def bound(self) -> str | None:
-        """The end of the interval that a limit is held against: the less favourable one."""
-        return self.low if self.more else self.high
 
     def show(self, value: float, digits: int = 2) -> str:
         """Return a stored value in the unit shown, without the unit."""
@@ -54,12 +49,22 @@ COLUMNS: dict[str, Column] = {
     "latency_p50_s": Column("median latency", False, " ms", 1e3, fine=True),
     "latency_p90_s": Column("p90 latency", False, " ms", 1e3, fine=True),
     "latency_p99_s": Column("p99 latency", False, " ms", 1e3, fine=True),
+    "latency_p999_s": Column("p99.9 latency", False, " ms", 1e3, fine=True),
     "size_bytes": Column("size", False, " MiB", 1 / MIB, fine=True),
     "peak_memory_bytes": Column("peak memory", False, " MiB", 1 / MIB),
+    "load_memory_bytes": Column("memory of the load", False, " MiB", 1 / MIB),
+    "running_memory_bytes": Column("memory while running", False, " MiB", 1 / MIB),
+    "gpu_memory_bytes": Column("GPU memory", False, " MiB", 1 / MIB),
+    "energy_per_item_j": Column("energy of an example", False, " mJ", 1e3, fine=True),
     "build_s": Column("build time", False, " s"),
     "load_s": Column("load time", False, " s"),
     "first_call_s": Column("first call", False, " s"),
+    "compile_s": Column("compile time", False, " s"),
 }
+# Quantile of the calls' latencies [1] that a column holds.
+QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
+# Limits that timed calls can break: those that a benchmark may stop by.
+TIMED_LIMITS = frozenset({"speedup", *QUANTILES})
 # What a row's rivals share with it: the same reference under the same load. Only such rows are ranked.
 GROUP = ("model", "dataset", "device", "threads", "scenario", "batch_size")
 

@@ -84,7 +84,7 @@ def problem_of(difference: Difference, min_cosine: float) -> str | None:
     Two vectors of one length at cosine c differ by sqrt(2 (1 - c)) of it, so this much is allowed in all (a wrong
     scale has a cosine of 1), and twice as much in a single row: one ruined row hides among many good ones.
     """
-    allowed = float(np.sqrt(2 * (1 - min_cosine)))
+    allowed = _allowed(min_cosine)
     name = f"output '{difference.output}'"
     if difference.problem:
         return difference.problem
@@ -97,6 +97,19 @@ def problem_of(difference: Difference, min_cosine: float) -> str | None:
     if difference.worst_row > 2 * allowed:
         return f"{name}: a row differs by {difference.worst_row:.3g} of its norm, allowed {2 * allowed:.3g}"
     return None
+
+
+def floor_between(a: float, b: float) -> float:
+    """Return the floor of agreement between two outputs whose floors of agreement with one reference are `a`, `b` [1].
+
+    Each may be on another side of the reference, so they may be as far apart as both distances allowed together.
+    """
+    apart = min(2.0, _allowed(a) + _allowed(b))
+    return 1 - apart**2 / 2
+
+
+def _allowed(min_cosine: float) -> float:
+    return float(np.sqrt(2 * (1 - min_cosine)))
 
 
 def _worst_row(a: np.ndarray, b: np.ndarray) -> float:

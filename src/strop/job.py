@@ -20,7 +20,8 @@ class Job:
             (which carries prepared examples and the reference's outputs), `dataset` the raw examples.
         results: folder of all results. project: folder that paths in settings are relative to.
         device: the device's settings (`strop.settings.Device`) as a dict.
-        context: what follows from the steps before: `min_cosine`, the lowest floor of agreement among them and this.
+        context: what follows from the steps before and the study: `min_cosine`, the lowest floor of agreement among
+            them and this; of a benchmark `limits`, those of the study that its calls decide, if there are any.
     """
 
     stage: str

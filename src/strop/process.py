@@ -30,11 +30,14 @@ def die_with_parent(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; others wait. The kernel frees it when the process ends, however it ends."""
+def locked(path: Path, shared: bool = False) -> Iterator[None]:
+    """Hold a lock file; others wait. The kernel frees it when the process ends, however it ends.
+
+    Any number may hold it `shared` at once, but none beside one who does not share.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with path.open("a+") as file:  # over NFS a shared lock needs a file open for reading, the other one for writing
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
 
 

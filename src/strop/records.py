@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from strop.errors import StropError
 
-VERSION = 1
+VERSION = 2
 
 SAMPLES = pa.schema(
     [
@@ -24,7 +24,9 @@ SAMPLES = pa.schema(
         ("arm", pa.string()),  # `reference` or `variant`
         ("start_s", pa.float64()),  # since the run's start
         ("latency_s", pa.float64()),
+        ("device_s", pa.float64()),  # of it on a CUDA device, between events; null elsewhere
         ("items", pa.int32()),  # examples in the call
+        ("batch", pa.int32()),  # which prepared batch was called
     ]
 )
 
@@ -87,13 +89,28 @@ SUMMARY = pa.schema(
         ("latency_p50_s", pa.float64()),
         ("latency_p90_s", pa.float64()),
         ("latency_p99_s", pa.float64()),
+        ("latency_p999_s", pa.float64()),
+        ("latency_p50_calls_needed", pa.int64()),  # calls still needed for the quantile; 0: it is there
+        ("latency_p90_calls_needed", pa.int64()),
+        ("latency_p99_calls_needed", pa.int64()),
+        ("latency_p999_calls_needed", pa.int64()),
+        ("reference_latency_p50_s", pa.float64()),  # in the same run
         ("throughput_per_s", pa.float64()),
         ("speedup", pa.float64()),
         ("speedup_low", pa.float64()),
         ("speedup_high", pa.float64()),
         ("calls", pa.int64()),
         ("instances", pa.int32()),
-        ("stopped_by", pa.string()),
+        ("processes", pa.int32()),  # fresh processes of each arm
+        ("block_calls", pa.int32()),
+        ("block_s", pa.float64()),
+        ("switch_s", pa.float64()),  # from one arm to the other
+        ("overhead_s", pa.float64()),  # what strop adds to a call
+        ("sd_process", pa.float64()),  # of the log ratio [1], between processes
+        ("sd_session", pa.float64()),  # between sessions of a process
+        ("sd_pair", pa.float64()),  # between pairs of blocks of a session
+        ("affinity", pa.string()),  # CPUs of the workers, `0,1`
+        ("stopped_by", pa.string()),  # `precision`, `decision` or `time`
         ("metric", pa.string()),
         ("quality", pa.float64()),
         ("quality_drop", pa.float64()),
@@ -102,15 +119,25 @@ SUMMARY = pa.schema(
         ("fidelity", pa.float64()),  # share of test examples whose prediction is the reference's
         ("examples", pa.int64()),
         ("size_bytes", pa.int64()),
-        ("peak_memory_bytes", pa.int64()),
+        ("peak_memory_bytes", pa.int64()),  # over the worker's empty self, load included
+        ("load_memory_bytes", pa.int64()),
+        ("running_memory_bytes", pa.int64()),
+        ("gpu_memory_bytes", pa.int64()),
+        ("energy_per_item_j", pa.float64()),
+        ("energy_reason", pa.string()),  # why there is no energy
         ("build_s", pa.float64()),
         ("load_s", pa.float64()),
         ("first_call_s", pa.float64()),
+        ("compile_s", pa.float64()),  # of loading and first call; null where the runtime compiles nothing
         ("noisy", pa.bool_()),
         ("noisy_reason", pa.string()),
+        ("limits_verdict", pa.string()),  # `pass`, `fail` or `undecided`
         ("feasible", pa.bool_()),
         ("infeasible_reason", pa.string()),
         ("pareto", pa.bool_()),
+        ("control_low", pa.float64()),  # of the speedup of the reference against itself, under the row's load
+        ("control_high", pa.float64()),
+        ("tie_group", pa.int32()),  # of the feasible rows ranked together, 1 is the best
         ("recommended", pa.bool_()),
         ("artifact", pa.string()),  # folder to ship, below results/
         ("mlflow_run_id", pa.string()),

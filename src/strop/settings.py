@@ -170,9 +170,10 @@ class Benchmark(Stage):
 
     batch_size: int = setting(1, "examples in a call [1]")
     instances: int = setting(6, "fewest fresh instances of each arm [1]")
-    min_time_s: float = setting(5.0, "shortest sum of timed calls, both arms together [s]")
+    min_time_s: float = setting(2.0, "shortest sum of timed calls, both arms together [s]")
     max_time_s: float = setting(20.0, "longest time of measuring: starts, loads and warm-up included [s]")
     min_calls: int = setting(100, "fewest timed calls of each arm [1]")
+    max_calls: int = setting(1_000_000, "most timed calls of each arm; the instance that reaches it is the last [1]")
     precision: float = setting(0.02, "wanted relative half-width of the 95 % interval of the speedup [1]")
     seed: int = setting(0, "seed of the inputs; the order of arms is drawn by the run's id")
 
@@ -183,7 +184,19 @@ class Device:
 
     kind: str = setting("cpu", "`cpu` or `cuda`", ("cpu", "cuda"))
     threads: int = setting(1, "threads of one call, for every runtime [1]")
+    affinity: Optional[list[int]] = setting(
+        None, "CPUs that the workers of a benchmark are bound to; null: all that the job may use"
+    )
     huge_pages: bool = setting(True, "ask glibc for huge pages: less luck in where memory falls, for both arms")
+    transfers: str = setting(
+        "apart",
+        "cuda: copies to and from the device are `within` the timed call, or `apart` and timed by themselves",
+        ("apart", "within"),
+    )
+    cuda_graph: bool = setting(False, "cuda: capture each batch's call as a CUDA graph once, and replay it")
+    own_stream: bool = setting(
+        False, "cuda: torch on a stream of its own; else on the default one, as a model runs unless told otherwise"
+    )
 
 
 @dataclass(frozen=True)
@@ -203,6 +216,9 @@ class Study:
     reference: dict[str, str] = setting(dict, "options of the reference that differ from `none`, as stage: option")
     limits: dict[str, float] = setting(dict, "column of the summary: most (or for quality, least) that is acceptable")
     objective: str = setting("speedup", "column of the summary that the recommended variant is best in")
+    tie_breaker: str = setting(
+        "size_bytes", "column that decides between variants that cannot be told apart in the objective"
+    )
 
 
 @dataclass(frozen=True)

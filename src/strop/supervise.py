@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import select
 import shutil
 import signal
@@ -24,6 +25,7 @@ import psutil
 from strop import machine
 from strop.artifact import Artifact, File, Manifest, Tensor, list_files, read_manifest, write_manifest
 from strop.errors import StropError
+from strop.ids import digest
 from strop.process import locked
 
 RESULT = ".result.json"
@@ -45,7 +47,7 @@ def run_step(step: dict[str, Any], *, results: Path, project: Path) -> Manifest:
     """Do one step of a plan, and write its manifest whatever happens.
 
     Args:
-        step: a value of the plan's `steps`.
+        step: a value of the plan's `steps`, or one like it with the command that repeats it as `repeat`.
         results: folder of all results.
         project: folder that paths in settings are relative to.
 
@@ -63,9 +65,23 @@ def run_step(step: dict[str, Any], *, results: Path, project: Path) -> Manifest:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         blocker = _blocker(step["upstream"], results)
-        manifest = _blocked(step, blocker) if blocker else _work(step, folder, results, project)
+        if blocker:
+            manifest = _blocked(step, blocker)
+        else:
+            with machine_lock(step, results):
+                manifest = _work(step, folder, results, project)
         write_manifest(manifest, folder)
         return manifest
+
+
+def log_of(step: dict[str, Any], results: Path) -> Path:
+    """Return the path of the log that a step's process writes."""
+    return results / "logs" / str(step["stage"]) / f"{step['id']}.log"
+
+
+def machine_lock(step: dict[str, Any], results: Path) -> contextlib.AbstractContextManager[None]:
+    """Hold this machine: a benchmark alone, the others side by side, whichever commands they belong to."""
+    return locked(results / ".locks" / f"machine-{digest(platform.node())}", shared=step["stage"] != "benchmark")
 
 
 def _blocker(upstream: dict[str, str], results: Path) -> Manifest | None:
@@ -90,7 +106,7 @@ def _identity(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work(step: dict[str, Any], folder: Path, results: Path, project: Path) -> Manifest:
-    log = results / "logs" / step["stage"] / f"{step['id']}.log"
+    log = log_of(step, results)
     log.parent.mkdir(parents=True, exist_ok=True)
     job = {**step, "results": str(results.resolve()), "project": str(project.resolve())}
     started = time.monotonic()
@@ -104,7 +120,7 @@ def _work(step: dict[str, Any], folder: Path, results: Path, project: Path) -> M
         status=result["status"],
         error=result.get("error"),
         log=str(log),
-        repeat=f"strop repeat {step['stage']}/{step['id']}" if failed else None,
+        repeat=step.get("repeat", f"strop repeat {step['stage']}/{step['id']}") if failed else None,
         format=result.get("format"),
         files=_files(folder),
         inputs=_tensors(result.get("inputs", [])),
@@ -164,10 +180,11 @@ def _run_child(job: dict[str, Any], folder: Path, out: IO[str], timeout_s: float
 
 
 def _environment(job: dict[str, Any]) -> dict[str, str]:
-    """Threads are set before any library is loaded: most read them once. Nothing asks a hub for what is local."""
+    """Threads are set before any library is loaded: most read them once. Nothing tells anybody that it is used."""
     threads = str(job["device"]["threads"])
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**os.environ, **dict.fromkeys(names, threads), "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+    quiet = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", "ORT_DISABLE_TELEMETRY": "1"}
+    return {**os.environ, **dict.fromkeys(names, threads), **quiet}
 
 
 def _watch(child: subprocess.Popen[bytes], timeout_s: float, memory_bytes: float) -> Ending:

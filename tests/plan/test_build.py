@@ -63,6 +63,42 @@ def test_a_change_reaches_its_step_and_what_follows(override, changed, kept):
         assert keys(before, stage) == keys(after, stage), stage
 
 
+def limited(*limits):
+    return make_plan(["study=smoke", *(f"study.limits.{limit}" for limit in limits)], CONF)
+
+
+def stages_changed(before, after):
+    return {key.partition("/")[0] for key in before["steps"].keys() ^ after["steps"].keys()}
+
+
+@pytest.mark.parametrize("limit", ["fidelity=0.9", "size_bytes=1e9", "latency_mean_s=1"])
+def test_a_limit_that_no_timed_call_decides_changes_no_step(limit):
+    before, after = make_plan(["study=smoke"], CONF), limited(limit)
+    assert before["steps"] == after["steps"]
+    assert before["runs"] == after["runs"]
+    assert all("limits" not in step.get("context", {}) for step in after["steps"].values())
+
+
+@pytest.mark.parametrize("limit", ["latency_p50_s=0.1", "latency_p999_s=0.1", "speedup=1.5"])
+def test_a_limit_that_may_end_the_sampling_changes_the_benchmarks_and_their_tracking_only(limit):
+    before, after = make_plan(["study=smoke"], CONF), limited(limit)
+    assert stages_changed(before, after) == {"benchmark"}
+    name, _, value = limit.partition("=")
+    for old, new in zip(before["runs"], after["runs"], strict=True):
+        # The control is never ended by a limit: its interval is the noise floor.
+        changed = set() if new["is_reference"] else {"run_id", "benchmark", "track"}
+        assert {key for key in new if new[key] != old[key]} == changed
+        context = after["steps"][new["benchmark"]]["context"]
+        assert context.get("limits", {}) == ({} if new["is_reference"] else {name: float(value)})
+    assert keys(after, "benchmark") != keys(limited(f"{name}=0.2"), "benchmark")
+
+
+def test_of_several_limits_a_benchmark_has_those_that_it_can_decide():
+    plan = limited("latency_p99_s=0.1", "speedup=1.5", "fidelity=0.9")
+    contexts = [plan["steps"][run["benchmark"]]["context"] for run in plan["runs"] if not run["is_reference"]]
+    assert [context["limits"] for context in contexts] == [{"latency_p99_s": 0.1, "speedup": 1.5}] * 4
+
+
 def test_a_narrower_sweep_plans_the_very_same_runs():
     whole, narrow = make_plan(["study=smoke"], CONF), make_plan(["study=smoke", "engine=openvino"], CONF)
     assert 0 < len(narrow["runs"]) < len(whole["runs"])

@@ -25,6 +25,7 @@ from strop.report.charts import (
     stacked,
     write_svg,
 )
+from strop.report.measured import how_measured, overhead_words
 from strop.stages.report import report
 
 EVIL = "</script><!--<script>alert(1)</script>"
@@ -45,6 +46,17 @@ def row(variant, speedup=None, **more):
     return {**dict.fromkeys(records.SUMMARY.names), **known, **numbers, **more}
 
 
+# What a benchmark records beside its numbers.
+MEASURED = {
+    "calls": 1200, "instances": 8, "processes": 1, "block_calls": 5, "block_s": 0.0123, "switch_s": 3.1e-5,
+    "overhead_s": 1.24e-6, "sd_process": 0.005, "sd_session": 0.011, "sd_pair": 0.02, "stopped_by": "decision",
+    "load_s": 0.21, "first_call_s": 0.012, "compile_s": 1.5, "load_memory_bytes": 90 * 2**20,
+    "running_memory_bytes": 12 * 2**20, "energy_per_item_j": None, "energy_reason": "no counter of energy here",
+    "affinity": "0,1", "noisy": True, "noisy_reason": "other processes used 0.6 cores",
+    "latency_p999_s": None, "latency_p999_calls_needed": 3400,
+}  # fmt: skip
+
+
 def samples_of(made, count=500):
     """Write-ready samples of a row: the variant's calls, and the reference's that take ten seconds each."""
     latency_s = np.random.default_rng(1).lognormal(-5, 0.3, count)
@@ -55,7 +67,13 @@ def samples_of(made, count=500):
 
 
 def write_study(results, rows, limits):
-    study = {"name": "s", "question": "Which <b>one</b>?", "objective": "speedup", "limits": limits}
+    study = {
+        "name": "s",
+        "question": "Which <b>one</b>?",
+        "objective": "speedup",
+        "tie_breaker": "size_bytes",
+        "limits": limits,
+    }
     records.write("summary", decide(rows, limits, "speedup"), results / "studies" / "s" / "summary.parquet")
     skipped = {"status": "skipped", "variant": "int4", "overrides": "quantize=int4", "reason": "int4 needs <cuda>"}
     return {"study": study, "device": {"name": "laptop"}, "variants": [{"status": "planned"}, skipped]}
@@ -101,7 +119,7 @@ class Page(html.parser.HTMLParser):
 def made(tmp_path_factory):
     """Return folder, page, rows and latencies of a study with two loads, a failure and names that try to break out."""
     results = tmp_path_factory.mktemp("results")
-    rows = [row("eager", 1.0), row("int8", 2.5), row(EVIL, 1.75), row("int8", 3.5, batch_size=8),
+    rows = [row("eager", 1.0), row("int8", 2.5, **MEASURED), row(EVIL, 1.75), row("int8", 3.5, batch_size=8),
             row("broken", status="crashed", error="<script>boom</script>", log="logs/<1>.log", repeat="strop step 1"),
             row("silent", status="timeout")]  # fmt: skip
     timings = {}
@@ -154,8 +172,38 @@ def test_the_page_says_decision_control_and_limits(made):
     assert "Ship int8: 2.50 times as fast as the reference (95 % interval 2.38 to 2.75)" in page.text
     assert "Ship int8: 3.50 times as fast" in page.text
     assert "A/A control: the reference against itself is 1.000 [0.875, 1.250]" in page.text
-    assert "Objective: speedup; limits: quality drop: 1.00 points, speedup: 1.50. laptop, 4 threads;" in page.text
-    assert "speedup may be as low as 0.88 (limit 1.50; measured 1.00)" in page.text
+    assert (
+        "Objective: speedup, ties broken by size; limits: quality drop: 1.00 points, speedup: 1.50. laptop" in page.text
+    )
+    assert "speedup is 1.00 by definition (limit 1.50)" in page.text
+    assert "differences up to 19.5% are not ranked" in page.text
+
+
+def test_the_page_says_how_each_number_was_measured(made):
+    _, page, _, _ = made
+    how = page.text.partition("How it was measured")[2].partition("How it was measured")[0]
+    for words in (
+        "int8 1,200 calls, 8 instances, 1 process",
+        "5 calls, 12.3 ms, switch 31 µs",
+        "limits and ties are decided",
+        "1.2 µs",
+        "processes 0.50%, sessions 1.10%, pairs 2.00%",
+        "load 0.21 s, compile 1.50 s, first call 0.01 s",
+        "load 90.00 MiB, running 12.00 MiB",
+        "no counter of energy here",
+        "0,1 other processes used 0.6 cores",
+    ):
+        assert words in how
+    assert "strop adds 1.2 µs to a call." in page.text
+    assert "What strop adds to a call was not measured." in page.text  # of the other load, which does not know it
+    assert "+3,400 calls" in page.text
+
+
+def test_the_page_gives_energy_and_gpu_memory_where_they_were_measured():
+    found = how_measured(row("a", 2.0, energy_per_item_j=0.0042, energy_reason=None, gpu_memory_bytes=2**30))
+    assert (found["energy"], found["memory"]) == ("4.20 mJ", "GPU 1024 MiB")
+    assert how_measured(row("a", 2.0))["amount"] == how_measured(row("a", 2.0))["blocks"] == ""
+    assert overhead_words([row("a", overhead_s=2e-6), row("b", overhead_s=13e-6)]) == "strop adds 2 to 13 µs to a call."
 
 
 def test_the_page_lists_failures_and_what_was_skipped(made):
@@ -241,7 +289,8 @@ def test_a_report_needs_a_summary(tmp_path):
         ({"is_reference": True, "feasible": False}, "reference"),
         ({"feasible": True, "pareto": True}, "not beaten"),
         ({"feasible": True, "pareto": False}, "within limits"),
-        ({"feasible": False}, "over a limit"),
+        ({"feasible": False, "limits_verdict": "fail"}, "over a limit"),
+        ({"feasible": False, "limits_verdict": "undecided"}, "undecided"),
     ],
 )
 def test_a_row_is_drawn_as_what_was_decided(flags, kind):

@@ -126,6 +126,36 @@ def test_marks_and_states_say_what_a_row_is():
     }
 
 
+def test_a_row_that_no_limit_failed_is_undecided():
+    made = row("open", 2.0, quality_drop_high=0.02)
+    assert state(decide([made], {"quality_drop": 0.01}, "speedup")[0]) == "undecided"
+    assert state(decide([made], {"quality_drop": 0.01, "size_bytes": 1}, "speedup")[0]) == "over limit"
+
+
+def test_ties_have_a_column_only_where_there_are_any():
+    apart = decide([row("a", 2.0), row("b", 3.0)], {}, "speedup")
+    assert "tie" not in "\n".join(printed(summary_table(apart, 120), 120))
+    rows = decide([row("a", 2.0), row("b", 3.0), row("c", 3.01)], {}, "speedup")
+    lines = printed(summary_table(rows, 120), 120)
+    shown = {line.split()[1 if line[0] in "★◆" else 0]: line.split("]")[1].split()[0] for line in lines[2:]}
+    assert shown == {"c": "1", "b": "1", "a": "2"}
+    groups_apart = decide([row("a", 2.0), row("b", 2.0, batch_size=8)], {}, "speedup")
+    assert "tie" not in "\n".join(printed(summary_table(groups_apart, 120), 120))  # each is the only one of its load
+
+
+def test_a_quantile_of_too_few_calls_says_how_many_it_lacks(finished):
+    plan, results = finished
+    lacking = row("few", 2.0, latency_p99_s=None, latency_p99_calls_needed=1230)
+    unknown = row("old", 1.0, latency_p99_s=None)
+    rows = decide([lacking, unknown, crashed("broken")], {}, "speedup")
+    lines = printed(summary_table(rows, 120), 120)
+    assert any("+1,230 calls" in line for line in lines if "few" in line)
+    assert any(" - " in line for line in lines if "old" in line)
+    assert not any(" - " in line for line in lines if "broken" in line)
+    records.write("summary", rows, results / "studies" / "s" / "summary.parquet")
+    assert "so many more calls would tell this quantile (benchmark.min_calls)" in printed_study(plan, results)
+
+
 def test_a_failure_is_listed_once_with_all_its_variants():
     rows = [crashed("b"), crashed("a"), crashed("a", batch_size=8), crashed("c", error="other"), row("ok", 1.0)]
     found = {failure["error"]: failure for failure in failures(decide(rows, {}, "speedup"))}
@@ -142,7 +172,7 @@ def finished(tmp_path):
     """Return the plan and results of a study with a failure of two variants and a skipped combination."""
     rows = [row("eager", 1.0), row(MARKUP, 2.5, noisy=True), crashed("broken"), crashed("broken too")]
     records.write("summary", decide(rows, {}, "speedup"), tmp_path / "studies" / "s" / "summary.parquet")
-    plan = {"study": {"name": "s", "limits": {}, "objective": "speedup"},
+    plan = {"study": {"name": "s", "limits": {}, "objective": "speedup", "tie_breaker": "size_bytes"},
             "variants": [{"status": "planned"}, {"status": "skipped"}]}  # fmt: skip
     return plan, tmp_path
 
@@ -163,6 +193,12 @@ def test_a_finished_study_is_printed_with_the_decision_last(finished):
     assert "A/A control: the reference against itself is 1.000 [0.950, 1.050]" in text
     assert text.rstrip().split("\n")[-1].startswith(f"Ship {MARKUP}: 2.50 times as fast")
     assert "~ noisy measurement" in text
+    assert "cannot be told apart" not in text
+    tied = decide([row("a", 2.0), row("b", 2.01, size_bytes=1)], {}, "speedup")
+    records.write("summary", tied, results / "studies" / "s" / "summary.parquet")
+    text = printed_study(plan, results)
+    assert "tie same number: cannot be told apart in the objective" in text
+    assert "; tied in speed with a (2.00 [1.95, 2.05]), chosen by size: " in text
 
 
 def test_a_log_file_gets_the_whole_table_and_whole_sentences(finished):

@@ -6,7 +6,7 @@ import pytest
 from strop import records
 from strop.artifact import File, Manifest, write_manifest
 from strop.errors import StropError
-from strop.stages.aggregate import aggregate, run_row
+from strop.stages.aggregate import FROM_BENCHMARK, FROM_RUN, aggregate, run_row
 
 CHAIN = ["model/m", "quantize/q", "engine/e"]
 
@@ -103,7 +103,12 @@ def test_tables_hold_skipped_combinations_and_the_decision(tmp_path, run):
     predictions(tmp_path, "evaluate/int8", [1, 0, 1])
     skipped = {"variant": "x", "variant_id": "s", "status": "skipped", "reason": "no kernels", "chain": []}
     plan = {
-        "study": {"name": "study", "limits": {"quality_drop": 0.9}, "objective": "speedup"},
+        "study": {
+            "name": "study",
+            "limits": {"quality_drop": 0.9},
+            "objective": "speedup",
+            "tie_breaker": "size_bytes",
+        },
         "variants": [{**skipped, "variant_id": "v", "status": "planned", "reason": None, "chain": CHAIN}, skipped],
         "runs": [run],
     }
@@ -114,4 +119,86 @@ def test_tables_hold_skipped_combinations_and_the_decision(tmp_path, run):
         ("skipped", "no kernels", ""),
     ]
     (row,) = records.read("summary", tmp_path / "studies/study/summary.parquet").to_pylist()
-    assert (row["feasible"], row["recommended"]) == (True, True)
+    assert (row["feasible"], row["recommended"], row["limits_verdict"], row["tie_group"]) == (True, True, "pass", 1)
+
+
+def decided(results, run, **limits):
+    """Return the row of a study of one run with these limits."""
+    study = {"name": "study", "limits": limits, "objective": "speedup", "tie_breaker": "size_bytes"}
+    aggregate({"study": study, "variants": [], "runs": [run]}, results)
+    return records.read("summary", results / "studies/study/summary.parquet").to_pylist()[0]
+
+
+def calls(latencies_s, arm="variant", instance=0):
+    """Return samples of calls one after the other; `start_s` says in which order they were."""
+    return [
+        {"run_id": "b", "instance": instance, "block": at, "arm": arm, "start_s": float(at), "latency_s": latency_s,
+         "items": 1, "batch": 0}
+        for at, latency_s in enumerate(latencies_s)
+    ]  # fmt: skip
+
+
+def test_a_limit_on_a_tail_is_judged_on_the_variants_own_calls(tmp_path, run):
+    measured(tmp_path)
+    predictions(tmp_path, "evaluate/eager", [1] * 4)
+    predictions(tmp_path, "evaluate/int8", [1] * 4)
+    path = tmp_path / "benchmark/b/samples.parquet"
+    slow = calls([9.0] * 300, arm="reference")
+    for count, verdict in ((230, "pass"), (100, "undecided")):
+        ours = [one for at in (0, 1) for one in calls([0.01] * count, instance=at)]
+        records.write("samples", [*slow, *ours][::-1], path)
+        assert decided(tmp_path, run, latency_p99_s=0.02)["limits_verdict"] == verdict
+    assert (
+        "about 260 more calls are needed (benchmark.min_calls=460)"
+        in (decided(tmp_path, run, latency_p99_s=0.02)["infeasible_reason"])
+    )
+    assert decided(tmp_path, run, latency_p50_s=0.005)["limits_verdict"] == "fail"
+    assert decided(tmp_path, run, latency_p90_s=0.02, latency_p50_s=0.02)["limits_verdict"] == "pass"
+
+
+def test_calls_are_judged_in_their_order_so_that_a_burst_counts_as_one(tmp_path, run):
+    """Slow calls in one burst are worth fewer independent ones than the same calls spread evenly."""
+    measured(tmp_path)
+    predictions(tmp_path, "evaluate/eager", [1] * 4)
+    predictions(tmp_path, "evaluate/int8", [1] * 4)
+    burst = calls([0.01] * 570 + [0.03] * 30)
+    spread = calls(([0.01] * 19 + [0.03]) * 30)
+    reasons = []
+    for samples in (burst, spread):
+        records.write(
+            "samples", sorted(samples, key=lambda one: one["latency_s"]), tmp_path / "benchmark/b/samples.parquet"
+        )
+        reasons.append(decided(tmp_path, run, latency_p90_s=0.02)["limits_verdict"])
+    assert reasons == ["undecided", "pass"]
+
+
+def test_a_quality_limit_that_the_test_set_cannot_decide_says_how_large_it_must_be(tmp_path, run):
+    measured(tmp_path)
+    predictions(tmp_path, "evaluate/eager", [1] * 99 + [0])
+    predictions(tmp_path, "evaluate/int8", [1] * 99 + [0])
+    row = decided(tmp_path, run, quality_drop=0.01)
+    assert (row["limits_verdict"], row["feasible"], row["recommended"]) == ("undecided", False, False)
+    assert "on 100 examples; about 390 test examples would decide (dataset.test_size)" in row["infeasible_reason"]
+
+
+def test_all_that_the_benchmark_tells_is_in_the_row(tmp_path, run):
+    """A column that the benchmark fills and that is not copied would be null for ever."""
+    decision = {
+        "limits_verdict",
+        "feasible",
+        "infeasible_reason",
+        "pareto",
+        "tie_group",
+        "control_low",
+        "control_high",
+        "recommended",
+    }
+    elsewhere = {"study", "status", "error", "log", "repeat", "metric", "quality", "quality_drop", "quality_drop_low",
+                 "quality_drop_high", "fidelity", "examples", "size_bytes", "build_s", "artifact",
+                 "mlflow_run_id"}  # fmt: skip
+    assert {*FROM_RUN, *FROM_BENCHMARK} | decision | elsewhere == set(records.SUMMARY.names)
+    measured(tmp_path)
+    details = {"latency_p99_s": None, "latency_p99_calls_needed": 230, "affinity": "0,1", "processes": 4}
+    step(tmp_path, "benchmark/b", details=details)
+    row = run_row(run, tmp_path, "study")
+    assert {name: row[name] for name in details} == details

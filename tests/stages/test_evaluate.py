@@ -1,9 +1,15 @@
 """Accuracy is counted by rows, on labels that mean something."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from strop import records
+from strop import check, records
+from strop.artifact import Artifact
+from strop.check import write_reference
+from strop.runtimes.cuda import CudaOptions
+from strop.stages import evaluate
 
 IDENTITY = """
 import torch
@@ -57,3 +63,34 @@ def test_without_labels_there_are_predictions_only(bench):
 def test_outputs_that_are_no_logits_are_refused(bench):
     made = evaluated(bench, [row.reshape(1, 3) for row in logits()], None)
     assert "logits of shape (batch, classes) are needed" in made.error
+
+
+class OpenedError(Exception):
+    """Ends a stage at the moment it opens a session: what follows needs the device."""
+
+
+def test_what_is_evaluated_and_checked_is_opened_as_it_is_timed(bench, monkeypatch):
+    """Quality is of the very session that is timed, its CUDA graph and transfers included."""
+    made = evaluated(bench, logits(), None)
+    chosen = {"transfers": "within", "cuda_graph": True, "own_stream": True}
+    opened = []
+
+    def open_session(_artifact, **how):
+        opened.append(how)
+        raise OpenedError
+
+    upstream = dict.fromkeys(("source", "model"), made.upstream["model"])
+    job = bench.job("evaluate", "classification", upstream, {"batch_size": 4})
+    job = dataclasses.replace(job, device={"kind": "cuda", "threads": 3, **chosen})
+    draft = Artifact(bench.results / made.upstream["model"]).manifest
+    model_job = dataclasses.replace(job, stage="model", id=draft.id)
+    for module in (check, evaluate):
+        monkeypatch.setattr(module, "open_session", open_session)
+    for opens in (
+        lambda: evaluate.classification(job, batch_size=4),
+        lambda: check.check(model_job, draft, 0.9),
+        lambda: write_reference(model_job, draft),
+    ):
+        with pytest.raises(OpenedError):
+            opens()
+    assert opened == [{"device": "cuda", "threads": 3, "cuda": CudaOptions(**chosen)}] * 3

@@ -84,7 +84,12 @@ def plan(results):
     """Return the plan of a study with three runs that are measured: the reference, a fast one, one that crashed."""
     made = {
         "digest": "0123456789ab",
-        "study": {"name": "study", "limits": {"quality_drop": 0.9}, "objective": "speedup"},
+        "study": {
+            "name": "study",
+            "limits": {"quality_drop": 0.9},
+            "objective": "speedup",
+            "tie_breaker": "size_bytes",
+        },
         "tracking": {"method": "mlflow", "uri": None},
         "steps": {},
         "variants": [],

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from project import Project
+from project import copy_of
 from server import free_port, mlflow_server
 
 from strop import records
@@ -31,22 +31,6 @@ def logged_runs(results: Path, uri: str | None = None) -> list[str]:
     experiment = client.get_experiment_by_name("smoke")
     tags = [run.data.tags["strop.run_id"] for run in client.search_runs([experiment.experiment_id])]
     return sorted(tag for tag in tags if not tag.startswith("study:"))
-
-
-@pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """The smoke study, run once from nothing; tests only read it."""
-    project = Project(tmp_path_factory.mktemp("project"))
-    project.first = project.snakemake()
-    assert project.first.returncode == 0, project.first.stderr
-    return project
-
-
-def copy_of(project: Project, folder: Path) -> Project:
-    shutil.copytree(project.folder, folder / "project", symlinks=True)
-    copied = Project.__new__(Project)
-    copied.folder, copied.results = folder / "project", folder / "project" / "results"
-    return copied
 
 
 def test_a_study_ends_with_a_table_and_one_sentence(done):

@@ -30,6 +30,7 @@ LINES = [
         "engine: given twice (engine=openvino and engine=onnxruntime); to sweep, write engine=a,b",
     ),
     ("study.limits.quality_dorp=0.1", "study.limits: 'quality_dorp' cannot be limited; did you mean 'quality_drop'?"),
+    ("study.tie_breaker=size", "study.tie_breaker: 'size' cannot break ties; did you mean 'size_bytes'?"),
     ("study.objective=sped", "study.objective: 'sped' cannot be an objective; did you mean 'speedup'?"),
     ("study.reference.quantize=nonee", "quantize=nonee: conf/quantize/ has no option 'nonee'; did you mean 'none'?"),
     (

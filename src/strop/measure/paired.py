@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from strop.compare import Outputs
+from strop.measure.split import FEWEST_CALLS, Costs, block_calls, pairs_wanted, sessions_wanted
 from strop.measure.warmup import warm_up
+from strop.stats.levels import Levels, levels
 from strop.stats.paired import Ratio, paired_ratio
 
 ARMS = ("reference", "variant")
-SESSIONS_PER_PROCESS = 3
-PAIRS = 8  # pairs of blocks that an instance aims at
-FEWEST_PAIRS = 4
-MOST_CALLS = 200  # calls of a block
+BATCHES = 8  # distinct batches that one session is called with: each must be warmed up
+PAIR_S = 1.0  # longest time of a pair's calls, if several batches are in it
+FEWEST_PAIRS = 5  # of fewer, none can be left out
+LAST_WINDOWS = 5  # of a warm-up, for the usual time of a call
 WARMUP_SHARE = 0.25  # of the time limit: what one warm-up may take
 
 
 @dataclass(frozen=True)
+class Opening:
+    """A session was loaded: time to load it, of its first call, and what of both its runtime spent compiling [s]."""
+
+    load_s: float
+    first_call_s: float
+    compile_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Block:
-    """Timed calls: start on the machine's monotonic clock and duration of each [s], float64, shape (calls,)."""
+    """Timed calls.
+
+    Attributes:
+        start_s: on the machine's monotonic clock [s], float64, shape (calls,).
+        latency_s: duration of each [s], float64, shape (calls,).
+        outputs: of the last call, if they were to be kept.
+        lead_in_s: time of calls before the timed ones [s].
+        device_s: time on a CUDA device [s], float64, shape (calls,); None elsewhere.
+    """
 
     start_s: np.ndarray
     latency_s: np.ndarray
+    outputs: Outputs | None = None
+    lead_in_s: float = 0.0
+    device_s: np.ndarray | None = None
 
 
 class Arm(Protocol):
@@ -36,12 +58,28 @@ class Arm(Protocol):
         """Begin a new process, without waiting for it; an earlier one is ended first."""
         ...
 
-    def renew(self) -> dict[str, float]:
-        """Load the session anew; return `load_s` and `first_call_s`."""
+    def renew(self) -> Opening:
+        """Load the session anew."""
         ...
 
-    def block(self, batches: Sequence[int]) -> Block:
-        """Call the session on these batches, in order."""
+    def block(self, batches: Sequence[int], keep: bool = False) -> Block:
+        """Call the session on these batches, in order, and keep the last one's outputs if asked to."""
+        ...
+
+
+class Observer(Protocol):
+    """Looks on between the timed calls: progress, spot checks."""
+
+    def after_pair(self, batch: int, blocks: Mapping[str, Block]) -> None:
+        """Blocks of both arms are done, which ended with a call on `batch`."""
+        ...
+
+    def after_instance(self, arms: Mapping[str, Arm], done: Measurement) -> None:
+        """An instance is done; its sessions are still open."""
+        ...
+
+    def decided(self, done: Measurement) -> bool:
+        """Return whether more samples would change no decision."""
         ...
 
 
@@ -53,166 +91,212 @@ class Rules:
     min_time_s: float
     max_time_s: float
     min_calls: int
+    max_calls: int
     precision: float
     seed: int
 
 
 @dataclass
 class Measurement:
-    """What was measured. `instances` holds the log ratios of an instance's pairs, `steady` whether warm-ups ended."""
+    """What was measured. `ratios` holds the log ratios of each instance's pairs, `processes` the process of each."""
 
     samples: list[dict[str, Any]] = field(default_factory=list)
-    instances: list[np.ndarray] = field(default_factory=list)
-    openings: dict[str, list[dict[str, float]]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
-    steady: bool = True
+    ratios: list[np.ndarray] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+    openings: dict[str, list[Opening]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
+    steady: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(ARMS, True))
     stopped_by: str = ""
     ratio: Ratio = Ratio(math.nan, 0.0, math.inf)
     calls: int = 0
     timed_s: float = 0.0
+    blocks_s: list[float] = field(default_factory=list)
+    switches_s: list[float] = field(default_factory=list)
+
+    @property
+    def levels(self) -> Levels:
+        """Where the scatter of the log ratio comes from."""
+        return levels(self.ratios, self.processes)
+
+    @property
+    def call_s(self) -> float:
+        """Mean time of a call of both arms [s]."""
+        return self.timed_s / (2 * self.calls)
+
+    def latencies(self, arm: str) -> list[np.ndarray]:
+        """Return the latencies [s] of an arm, one vector an instance, in order of time."""
+        found: list[list[float]] = [[] for _ in self.ratios]
+        for sample in self.samples:
+            if sample["arm"] == arm:
+                found[sample["instance"]].append(sample["latency_s"])
+        return [np.asarray(values) for values in found]
 
 
 def measure(
-    arms: Mapping[str, Arm],
-    batches: int,
-    rules: Rules,
-    clock: Callable[[], float],
-    after_instance: Callable[[Measurement], None] = lambda _: None,
+    arms: Mapping[str, Arm], batches: int, rules: Rules, clock: Callable[[], float], observer: Observer
 ) -> Measurement:
     """Compare two arms.
 
     Args:
         arms: `reference` and `variant`.
-        batches: number of prepared batches that `Arm.block` may name, in order of size.
+        batches: number of prepared batches that blocks may call, in order of size.
         rules: when to stop.
         clock: monotonic clock [s].
-        after_instance: called after each instance, for progress and spot checks; outside of the timed calls.
+        observer: is told of each pair and each instance.
     """
-    rng = np.random.default_rng(rules.seed)
-    first = rng.permutation(ARMS).tolist()
-    done = Measurement()
-    began = clock()
-    spent_s = {True: 0.0, False: 0.0}  # by the last instance in a new process, and by the last in an old one
-    while not done.stopped_by:
-        instance_began = clock()
-        new = _in_new_process(done)
-        order = first[:: 1 if len(done.instances) % 2 == 0 else -1]
-        _renew(arms, done, order)
-        calls, wanted = _size(_warm(arms, batches, rules, done, clock, order), rules)
-        pairs = _pairs(arms, batches, calls, done, rng)
-        share_s = done.timed_s + rules.min_time_s / rules.instances
-        ratios = list(itertools.islice(pairs, FEWEST_PAIRS))
-        while (len(ratios) < wanted or done.timed_s < share_s) and clock() - began < rules.max_time_s:
-            ratios.append(next(pairs))
-        done.instances.append(np.asarray(ratios))
-        done.ratio = paired_ratio(done.instances, np.random.default_rng(rules.seed))
-        spent_s[new] = clock() - instance_began
-        next_s = spent_s[_in_new_process(done)]
-        done.stopped_by = _stop(done, rules, clock() - began + next_s / 2)
-        after_instance(done)
-    return done
+    return _Comparison(arms, batches, rules, clock, observer).run()
 
 
-def _in_new_process(done: Measurement) -> bool:
-    """Return whether the instance to come is the first one of its processes."""
-    return len(done.instances) % SESSIONS_PER_PROCESS == 0
+class _Comparison:
+    def __init__(
+        self, arms: Mapping[str, Arm], batches: int, rules: Rules, clock: Callable[[], float], observer: Observer
+    ) -> None:
+        self._arms, self._batches, self._rules, self._clock, self._observer = arms, batches, rules, clock, observer
+        self._rng = np.random.default_rng(rules.seed)
+        self._order: list[str] = []
+        self._in_process = 0
+        self._costs = Costs()
+        self._done = Measurement()
+
+    def run(self) -> Measurement:
+        """Measure until there is a reason to stop."""
+        done = self._done
+        began = self._clock()
+        while not done.stopped_by:
+            instance_began = self._clock()
+            self._open()
+            chosen = draw(self._batches, self._batches_wanted(), self._rng)
+            call_s = self._warm(chosen)
+            self._costs.session_s.append(self._clock() - instance_began - self._costs.last_process_s)
+            done.ratios.append(self._time(chosen, call_s, began))
+            done.ratio = paired_ratio(done.ratios, done.processes)
+            self._observer.after_instance(self._arms, done)
+            now = self._clock()
+            done.stopped_by = self._stop(now - began + (now - instance_began) / 2)
+        return done
+
+    def _batches_wanted(self) -> int:
+        """Return how many batches a session is called with: fewer of long calls, so that a pair is over soon."""
+        most = BATCHES if not self._done.calls else max(FEWEST_CALLS, int(PAIR_S / (2 * self._done.call_s)))
+        return min(BATCHES, self._batches, most)
+
+    def _open(self) -> None:
+        """Load both sessions anew, now and then in new processes, which start side by side.
+
+        Who is loaded first may be slower for it, whatever it is. So the order is random for one instance, and the
+        other way round for the next one.
+        """
+        done = self._done
+        self._order = self._order[::-1] if len(done.ratios) % 2 else self._rng.permutation(ARMS).tolist()
+        new = not done.processes or self._in_process >= sessions_wanted(self._costs)
+        began = self._clock()
+        if new:
+            for name in self._order:
+                self._arms[name].start()
+        self._in_process = 1 if new else self._in_process + 1
+        done.processes.append(done.processes[-1] + new if done.processes else 0)
+        for name in self._order:
+            done.openings[name].append(self._arms[name].renew())
+        self._costs.opened(self._clock() - began, new)
+
+    def _warm(self, chosen: Sequence[int]) -> float:
+        """Warm both sessions up, and return how long a call takes then, as the mean of both arms [s]."""
+        usual_s = []
+        for name in self._order:
+            arm = self._arms[name]
+            every = arm.block(chosen)  # each shape once: a compiler may work at any of them
+            first_s = float(np.median(every.latency_s))
+            window = list(chosen[: max(1, min(len(chosen), int(0.02 / max(first_s, 1e-9))))])
+
+            def once(arm: Arm = arm, calls: Sequence[int] = window) -> float:
+                return float(arm.block(calls).latency_s.sum())
+
+            steady, windows_s = warm_up(once, WARMUP_SHARE * self._rules.max_time_s, self._clock)
+            self._done.steady[name] &= steady
+            usual_s.append(float(np.median(windows_s[-LAST_WINDOWS:])) / len(window))
+        return float(np.mean(usual_s))
+
+    def _time(self, chosen: Sequence[int], call_s: float, began: float) -> np.ndarray:
+        """Time pairs, and return the logarithm of each pair's ratio."""
+        done, rules = self._done, self._rules
+        calls = block_calls(call_s, self._costs)
+        of_pair = max(len(chosen), calls)
+        needed = math.ceil(max(rules.min_calls, rules.min_time_s / (2 * call_s)) / rules.instances / of_pair)
+        share_s = rules.max_time_s / rules.instances
+        wanted = max(FEWEST_PAIRS, needed, pairs_wanted(self._costs, done.ratios, done.processes, share_s))
+        ratios: list[float] = []
+        while len(ratios) < FEWEST_PAIRS or (len(ratios) < wanted and self._clock() - began < rules.max_time_s):
+            ratios.append(self._pair(chosen, calls))
+        return np.asarray(ratios)
+
+    def _pair(self, chosen: Sequence[int], calls: int) -> float:
+        """Call both arms on all chosen batches, block by block in random order, and return the log ratio of the times.
+
+        A speedup depends on the batch: pairs of all of them do not scatter by that, and their ratio is one of totals.
+        """
+        began, spent_s = self._clock(), dict.fromkeys(ARMS, 0.0)
+        rounds = math.ceil(calls / len(chosen))
+        batches = self._rng.permutation(np.repeat(chosen, rounds))
+        for part in map(np.ndarray.tolist, np.array_split(batches, max(1, round(len(batches) / calls)))):
+            blocks = {name: self._block(name, part) for name in self._rng.permutation(ARMS).tolist()}
+            self._keep(blocks, part)
+            self._observer.after_pair(part[-1], blocks)
+            for name, block in blocks.items():
+                spent_s[name] += float(block.latency_s.sum())
+        self._costs.pair_s.append(self._clock() - began)
+        return math.log(spent_s["reference"] / spent_s["variant"])
+
+    def _block(self, name: str, batches: list[int]) -> Block:
+        began = self._clock()
+        block = self._arms[name].block(batches, keep=True)
+        timed_s = float(block.latency_s.sum())
+        self._done.blocks_s.append(timed_s)
+        self._done.switches_s.append(self._clock() - began - timed_s - block.lead_in_s)
+        self._costs.switch_s = self._done.switches_s
+        return block
+
+    def _keep(self, blocks: dict[str, Block], batches: list[int]) -> None:
+        done = self._done
+        number = len(done.blocks_s) // 2 - 1
+        for name, block in blocks.items():
+            for at, batch in enumerate(batches):
+                done.samples.append(
+                    {
+                        "instance": len(done.ratios),
+                        "block": number,
+                        "arm": name,
+                        "batch": batch,
+                        "start_s": float(block.start_s[at]),
+                        "latency_s": float(block.latency_s[at]),
+                        "device_s": None if block.device_s is None else float(block.device_s[at]),
+                    }
+                )
+            done.timed_s += float(block.latency_s.sum())
+        done.calls += len(batches)
+
+    def _stop(self, expected_s: float) -> str:
+        """Return why sampling ends after this instance, or an empty text.
+
+        Args:
+            expected_s: time since the start, if half of another instance were done [s]: the limit is kept on average.
+        """
+        done, rules = self._done, self._rules
+        enough = len(done.ratios) >= rules.instances and done.calls >= rules.min_calls
+        if enough and done.timed_s >= rules.min_time_s:
+            if done.ratio.half_width <= rules.precision:
+                return "precision"
+            if self._observer.decided(done):
+                return "decision"
+        if len(done.ratios) > 1 and done.calls >= rules.max_calls:
+            return "calls"
+        return "time" if expected_s > rules.max_time_s and len(done.ratios) > 1 else ""
 
 
-def draw(batches: int, calls: int, rng: np.random.Generator) -> list[int]:
-    """Return the batches of a block: one at random from each of `calls` equal parts of them, in random order.
+def draw(batches: int, count: int, rng: np.random.Generator) -> list[int]:
+    """Return the batches of a session: one at random from each of `count` equal parts of them, in order of size.
 
-    Batches are in order of size. A speedup depends on size, so blocks of any sizes would differ by more than the
-    machine's noise; every batch is as likely as any other.
+    Batches are in order of size. A speedup depends on size, so any few of them would differ by more than the machine's
+    noise; every batch is as likely as any other.
     """
-    places = (np.arange(calls) + rng.random(calls)) * batches / calls
-    drawn: list[int] = rng.permutation(places.astype(np.int64) % batches).tolist()
+    places = (np.arange(count) + rng.random(count)) * batches / count
+    drawn: list[int] = places.astype(np.int64).tolist()
     return drawn
-
-
-def _renew(arms: Mapping[str, Arm], done: Measurement, order: list[str]) -> None:
-    """Load both sessions anew, every few times in new processes, which start side by side.
-
-    Who is loaded first may be slower for it, whatever it is: so the order is random for the first instance, and the
-    other way round for each next one.
-    """
-    if _in_new_process(done):
-        for name in order:
-            arms[name].start()
-    for name in order:
-        done.openings[name].append(arms[name].renew())
-
-
-def _warm(
-    arms: Mapping[str, Arm],
-    batches: int,
-    rules: Rules,
-    done: Measurement,
-    clock: Callable[[], float],
-    order: list[str],
-) -> float:
-    """Warm both sessions up, and return how long a call of each takes then, together [s]."""
-    pair_s = 0.0
-    for name in order:
-        every = arms[name].block(range(batches))  # each shape once: a compiler may work at any of them
-        usual_s = float(np.median(every.latency_s))
-        window = range(min(batches, max(1, min(8, int(0.02 / max(usual_s, 1e-9))))))
-
-        def once(arm: Arm = arms[name], calls: range = window) -> float:
-            return float(arm.block(calls).latency_s.sum())
-
-        steady, windows_s = warm_up(once, WARMUP_SHARE * rules.max_time_s, clock)
-        done.steady &= steady
-        pair_s += windows_s[-1] / len(window)
-    return pair_s
-
-
-def _size(pair_s: float, rules: Rules) -> tuple[int, int]:
-    """Return calls a block and pairs an instance, where a call of each arm takes `pair_s` together [s]."""
-    share_s = rules.min_time_s / rules.instances
-    calls = min(MOST_CALLS, max(1, round(share_s / PAIRS / pair_s)))
-    needed = math.ceil(max(rules.min_calls / rules.instances, share_s / pair_s) / calls)
-    return calls, max(FEWEST_PAIRS, PAIRS if calls > 1 else 0, needed)
-
-
-def _pairs(
-    arms: Mapping[str, Arm], batches: int, calls: int, done: Measurement, rng: np.random.Generator
-) -> Iterator[float]:
-    """Time pairs of blocks of `calls` calls, in random order within a pair, and yield the logarithm of each ratio."""
-    instance = len(done.instances)
-    for number in itertools.count():
-        drawn = draw(batches, calls, rng)
-        blocks = {name: arms[name].block(drawn) for name in rng.permutation(ARMS).tolist()}
-        _keep(blocks, instance, number, drawn, done)
-        yield math.log(float(blocks["reference"].latency_s.sum() / blocks["variant"].latency_s.sum()))
-
-
-def _keep(blocks: dict[str, Block], instance: int, number: int, batches: list[int], done: Measurement) -> None:
-    for name, block in blocks.items():
-        for at, batch in enumerate(batches):
-            done.samples.append(
-                {
-                    "instance": instance,
-                    "block": number,
-                    "arm": name,
-                    "batch": batch,
-                    "start_s": float(block.start_s[at]),
-                    "latency_s": float(block.latency_s[at]),
-                }
-            )
-        done.timed_s += float(block.latency_s.sum())
-    done.calls += len(batches)
-
-
-def _stop(done: Measurement, rules: Rules, expected_s: float) -> str:
-    """Return why sampling ends after this instance, or an empty text.
-
-    Args:
-        done: so far.
-        rules: when to stop.
-        expected_s: time since the start, if half of another instance were done [s]: so the limit is kept on average.
-    """
-    enough = (
-        len(done.instances) >= rules.instances and done.calls >= rules.min_calls and done.timed_s >= rules.min_time_s
-    )
-    if enough and done.ratio.half_width <= rules.precision:
-        return "precision"
-    return "time" if expected_s > rules.max_time_s and len(done.instances) > 1 else ""

@@ -1,20 +1,25 @@
-"""A worker process: one arm's sessions, and nothing else. `python -m strop.measure.worker FD PARENT`."""
+"""A worker process: one arm's sessions, and nothing else. `python -m strop.measure.worker FD PARENT`.
+
+It imports the runtime once. For each session it forks, and the child loads, answers and ends: so every session meets
+memory as a new process does, at the price of a fork. On CUDA, which does not survive a fork, sessions are loaded anew
+in the one process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
-import resource
 import signal
-import socket
-import subprocess
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,179 +27,198 @@ from strop.artifact import Artifact
 from strop.compare import Outputs
 from strop.errors import StageFailure, one_line
 from strop.examples import Examples
-from strop.measure.paired import Block
+from strop.measure.conditions import Usage
+from strop.measure.energy import EnergyMeter, open_meter
+from strop.measure.memory import MemoryWatch
+from strop.measure.paired import Block, Opening
+from strop.measure.split import lead_in_calls
+from strop.measure.timers import overhead, timer_for
 from strop.process import die_with_parent, settle
-from strop.runtimes.session import Session, open_session
+from strop.runtimes.cuda import CudaOptions
+from strop.runtimes.session import Call, Session, open_session, preload
 
-HUGE_PAGES = "glibc.malloc.hugetlb=1"
-
-
-class WorkerArm:
-    """An arm whose sessions live in a process of their own.
-
-    Args:
-        name: `reference` or `variant`, for messages.
-        artifact: folder of the artifact.
-        examples: Parquet file of the examples.
-        rows: the batches, each as rows of the examples.
-        device: settings of the device.
-    """
-
-    def __init__(
-        self, name: str, artifact: Path, examples: Path, rows: list[list[int]], device: dict[str, Any]
-    ) -> None:
-        self._name = name
-        self._task = {"artifact": artifact, "examples": examples, "rows": rows, "device": device}
-        self._huge_pages = bool(device["huge_pages"])
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection[Any, Any] | None = None
-        self.usage: list[dict[str, float]] = []
-
-    def start(self) -> None:
-        """See `strop.measure.paired.Arm`."""
-        self.close()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "strop.measure.worker", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=(theirs.fileno(),),
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-            )
-        self._connection = Connection(ours.detach())
-        self._connection.send(self._task)
-
-    def _environment(self) -> dict[str, str]:
-        if not self._huge_pages:
-            return dict(os.environ)
-        given = os.environ.get("GLIBC_TUNABLES")
-        return {**os.environ, "GLIBC_TUNABLES": f"{given}:{HUGE_PAGES}" if given else HUGE_PAGES}
-
-    def renew(self) -> dict[str, float]:
-        """See `strop.measure.paired.Arm`."""
-        opening: dict[str, float] = self._ask("renew")
-        return opening
-
-    def block(self, batches: Sequence[int]) -> Block:
-        """See `strop.measure.paired.Arm`."""
-        return Block(*self._ask("block", list(batches)))
-
-    def answer(self, batch: int) -> Outputs:
-        """Return the outputs of one batch, untimed."""
-        outputs: Outputs = self._ask("answer", batch)
-        return outputs
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the open session says of itself."""
-        facts: dict[str, Any] = self._ask("facts")
-        return facts
-
-    def _ask(self, what: str, *arguments: Any) -> Any:
-        """Wait for the answer on the pipe, asleep: who polls slows down whom it waits for.
-
-        Raises:
-            StageFailure: the worker says so, or has died.
-        """
-        assert self._connection is not None, "start comes first"
-        try:
-            self._connection.send((what, arguments))
-            status, value = self._connection.recv()
-        except (EOFError, ConnectionError):
-            raise StageFailure("crashed", f"the {self._name}'s process {self._death()}") from None
-        if status != "ok":
-            raise StageFailure(status, f"{self._name}: {value}")
-        return value
-
-    def _death(self) -> str:
-        assert self._process is not None, "start comes first"
-        code = self._process.wait()
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-    def close(self) -> None:
-        """End the process, if there is one, and keep what it used."""
-        if self._process is None or self._connection is None:
-            return
-        with contextlib.suppress(StageFailure):  # it died, which was said where it happened
-            self.usage.append(self._ask("usage"))
-        self._connection.close()
-        self._process.wait()
-        self._process = self._connection = None
+ENDED = 79  # exit code of a child that was asked to end: a model may end its process with any other, 0 included
 
 
 class Worker:
-    """The other end of a `WorkerArm`."""
+    """The other end of a `strop.measure.arm.WorkerArm`: what it does with one session after the other."""
 
     def __init__(self, task: dict[str, Any]) -> None:
-        self._artifact = Artifact(task["artifact"])
-        self._device = task["device"]
+        self.device = task["device"]
+        self._affinity = bind(self.device.get("affinity"))
+        self.memory = MemoryWatch(self.device["kind"])
+        self._artifact = Artifact(task["artifact"]).verify()  # here, so that no session's loading is charged for it
         examples = Examples.read(task["examples"])
         self._feeds = [examples.batch(rows) for rows in task["rows"]]
         self._session: Session | None = None
-        self._calls: list[Any] = []
-        self._open()  # imports the runtime: both arms do this at the same time, before the first is asked for anything
+        self._calls: list[Call] = []
+        self._call_s: float | None = None  # of the last block
+        self._timed = Usage()
+        self._meter: EnergyMeter = open_meter(self.device["kind"])
+        self._energy_j: float | None = None
+        self._energy_calls = 0
+        preload(self._artifact)  # both arms do this at the same time, before the first is asked for anything
 
-    def _open(self) -> Session:
-        return open_session(self._artifact, threads=self._device["threads"], device=self._device["kind"])
-
-    def renew(self) -> dict[str, float]:
+    def renew(self) -> Opening:
         """Drop the session, load it anew, prepare all batches, and make the first call."""
-        self._session, self._calls = None, []
-        gc.collect()
+        self._drop()
+        self._timed, self._energy_j, self._energy_calls = Usage(), None if self._meter.reason else 0.0, 0
         began = time.perf_counter()
-        self._session = self._open()
+        device = self.device
+        self._session = open_session(
+            self._artifact, threads=device["threads"], device=device["kind"], cuda=CudaOptions.from_settings(device)
+        )
         loaded = time.perf_counter()
         self._calls = [self._session.prepare(feeds) for feeds in self._feeds]
         prepared = time.perf_counter()
         self._calls[0]()
         called = time.perf_counter()
+        self._timer = timer_for(self._session)
+        self.memory.loaded()
         settle()
-        return {"load_s": loaded - began, "first_call_s": called - prepared}
+        return Opening(loaded - began, called - prepared, self._session.compile_seconds())
 
-    def block(self, batches: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Time calls: nothing but the call stands between two readings of the clock."""
+    def block(self, batches: list[int], keep: bool) -> Block:
+        """Time calls, and return the last one's outputs if asked to.
+
+        While this process slept, the other one had the caches to itself. What it costs to get them back is not the
+        model's, so a few calls that are not timed come first.
+        """
         calls = [self._calls[batch] for batch in batches]
-        starts, ends = np.zeros(len(calls)), np.zeros(len(calls))
-        clock = time.perf_counter
-        gc.disable()
-        for at, call in enumerate(calls):
-            start = clock()
-            call()
-            ends[at] = clock()
-            starts[at] = start
-        gc.enable()
+        used, energy_j = Usage.now(), self._meter.read_j()
+        lead_in_s, made = self._lead_in(calls)
+        timed = self._timer.time_calls(calls)
+        self._timed += Usage.now() - used
+        if energy_j is not None and self._energy_j is not None:
+            self._energy_j += (self._meter.read_j() or energy_j) - energy_j
+            self._energy_calls += made + len(calls)
+        self._call_s = float(np.median(timed.latency_s))
+        outputs = self._answer(timed.last) if keep else None
         settle()
-        return starts, ends - starts
+        return Block(timed.start_s, timed.latency_s, outputs, lead_in_s, timed.device_s)
 
-    def answer(self, batch: int) -> Outputs:
-        """Return the outputs of one batch."""
+    def _lead_in(self, calls: Sequence[Call]) -> tuple[float, int]:
+        """Make the first calls of a block untimed; return the time of that [s] and their number."""
+        began = time.perf_counter()
+        count = lead_in_calls(self._call_s)
+        for call in itertools.islice(itertools.cycle(calls), count):
+            call()
+        return time.perf_counter() - began, count
+
+    def _answer(self, raw: Any) -> Outputs:
         assert self._session is not None, "renew comes first"
-        return self._session.to_numpy(self._calls[batch]())
+        return self._session.to_numpy(raw)
 
     def facts(self) -> dict[str, Any]:
-        """Return the session's facts."""
+        """Return the session's facts, and what is the same for both arms: CPUs and threads."""
         assert self._session is not None, "renew comes first"
-        return self._session.facts
-
-    def usage(self) -> dict[str, float]:
-        """Return peak resident memory [byte], CPU time [s], and involuntary context switches of this process."""
-        used = resource.getrusage(resource.RUSAGE_SELF)
         return {
-            "peak_memory_bytes": used.ru_maxrss * 1024,
-            "cpu_s": used.ru_utime + used.ru_stime,
-            "switches": used.ru_nivcsw,
+            **self._session.facts,
+            "affinity": self._affinity,
+            "overhead_s": overhead(self._timer),
+            "transfer": self._session.transfer_seconds(self._calls[0]),
         }
+
+    def process_id(self) -> int:
+        """Return this process's id."""
+        return os.getpid()
+
+    def end(self) -> dict[str, Any]:
+        """Drop the session, and return what it used: within blocks, memory [byte], energy of its calls [J]."""
+        report = {
+            "timed": self._timed,
+            **asdict(self.memory.report()),
+            "energy_j": self._energy_j,
+            "energy_calls": self._energy_calls,
+            "energy_reason": self._meter.reason,
+        }
+        self._drop()
+        return report
+
+    def _drop(self) -> None:
+        self._session, self._calls = None, []
+        gc.collect()
+
+
+def bind(affinity: list[int] | None) -> list[int]:
+    """Keep this process and what it starts to CPUs (None: to those it has), and return them.
+
+    Raises:
+        StageFailure: `skipped`: the machine has not all of them.
+    """
+    had = sorted(os.sched_getaffinity(0))
+    if affinity is None:
+        return had
+    if not set(affinity) <= set(had):
+        raise StageFailure("skipped", f"device.affinity={list(affinity)}: the CPUs here are {had}")
+    os.sched_setaffinity(0, affinity)
+    return sorted(affinity)
 
 
 def serve(connection: Connection[Any, Any]) -> None:
     """Answer requests until the other end is gone; what prevents the start is the answer to each of them."""
     task = connection.recv()
-    made = _attempt(lambda: Worker(task))
-    while True:
-        try:
+    status, worker = made = _attempt(lambda: Worker(task))
+    forks = status == "ok" and task["fork"]
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, every page that it shares
+    with contextlib.suppress(EOFError):
+        while True:
             what, arguments = connection.recv()
-        except EOFError:
-            return
-        connection.send(_answer(made, what, arguments))
+            if what == "renew" and forks:
+                _fork(connection, worker)
+            else:
+                connection.send(_answer(made, what, arguments))
+
+
+def _fork(connection: Connection[Any, Any], worker: Worker) -> None:
+    """Have a child renew the session and answer until it is asked to end; if it ends otherwise, end as it did.
+
+    What it writes to temporary files goes with it.
+    """
+    parent, resident_bytes = os.getpid(), worker.memory.resident_bytes()
+    with tempfile.TemporaryDirectory(prefix="strop-session-") as folder:
+        child = os.fork()
+        if child == 0:
+            _be_child(parent, resident_bytes, folder, connection, worker)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code != ENDED:
+        _end_as(code)
+
+
+def _be_child(
+    parent: int, resident_bytes: int | None, folder: str, connection: Connection[Any, Any], worker: Worker
+) -> NoReturn:
+    code = 1
+    try:
+        die_with_parent(parent)
+        worker.memory.forked(resident_bytes)
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        _serve_session(connection, worker)
+        code = ENDED
+    except BaseException:  # a model may call sys.exit
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _end_as(code: int) -> NoReturn:
+    """End this process by the signal, or with the code, that its child did, so that whoever waits for it can say so."""
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL can have no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _serve_session(connection: Connection[Any, Any], worker: Worker) -> None:
+    what, arguments = "renew", ()
+    with contextlib.suppress(EOFError):
+        while True:
+            connection.send(_answer(("ok", worker), what, arguments))
+            if what == "end":
+                return
+            what, arguments = connection.recv()
 
 
 def _answer(made: tuple[str, Any], what: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:

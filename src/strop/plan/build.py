@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strop import machine
+from strop.columns import TIMED_LIMITS
 from strop.decide import check_question
 from strop.ids import PACKAGE, digest
 from strop.options import CHAIN_STAGES, Option, option
@@ -54,13 +55,14 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
     composer = Composer(conf)
     sweep = make_sweep(overrides, composer)
     base = composer.compose(list(sweep.combinations[0]))
-    check_question(base.values["study"]["limits"], base.values["study"]["objective"])
-    plan = Plan(conf.resolve().parent, base.values["study"]["name"])
+    study = base.values["study"]
+    check_question(study["limits"], study["objective"], study["tie_breaker"])
+    plan = Plan(conf.resolve().parent, study["name"])
     reached = {_add_combination(plan, list(combination), sweep, composer) for combination in sweep.combinations}
     _name_apart(plan)
     return {
         "plan_version": PLAN_VERSION,
-        "study": {**base.values["study"], "option": sweep.study},
+        "study": {**study, "option": sweep.study},
         "axes": sweep.axes,
         "on_failure": base.values["on_failure"],
         "device": {
@@ -128,8 +130,18 @@ def reads(stage: str, method: str) -> tuple[str, ...]:
     raise LookupError(f"strop.stages.{stage} has no function '{method}'")
 
 
-def _add_step(plan: Plan, at: Composed, item: Option, upstream: dict[str, str], label: str) -> str:
-    """Add a step, unless an equal one is there, and return its key `<stage>/<id>`."""
+def _add_step(
+    plan: Plan,
+    at: Composed,
+    item: Option,
+    upstream: dict[str, str],
+    label: str,
+    limits: dict[str, float] | None = None,
+) -> str:
+    """Add a step, unless an equal one is there, and return its key `<stage>/<id>`.
+
+    Limits that its sampling may stop by, if there are any, are part of what it is.
+    """
     values = at.values["export" if item.stage == "export" else item.stage]
     settings = {name: values[name] for name in reads(item.stage, item.name)}
     if "min_cosine" in values:
@@ -138,6 +150,8 @@ def _add_step(plan: Plan, at: Composed, item: Option, upstream: dict[str, str], 
     identity: dict[str, Any] = {"stage": item.stage, "option": item.name, "settings": settings, "upstream": upstream}
     if content:
         identity["content"] = content
+    if limits:
+        identity["limits"] = limits
     if item.stage in ON_DEVICE:
         identity["device"] = machine.fingerprint(at.values["device"])
     key = f"{item.stage}/{digest(identity)}"
@@ -215,8 +229,9 @@ def _add_run(plan: Plan, at: Composed, variant: dict[str, Any], keys: list[str],
     evaluate = _add_step(plan, at, _of(at, "evaluate"), {"source": keys[-1], "model": model}, name)
     on_reference = _add_step(plan, at, _of(at, "evaluate"), {"source": reference[-1], "model": model}, "reference")
     upstream = {"source": keys[-1], "reference": reference[-1], "model": model}
-    benchmark = _add_step(plan, at, _of(at, "benchmark"), upstream, name)
-    plan.steps[benchmark]["context"] = {"min_cosine": _floor(plan, keys)}
+    limits = _stopping_limits(at, is_reference=keys == reference)
+    benchmark = _add_step(plan, at, _of(at, "benchmark"), upstream, name, limits)
+    plan.steps[benchmark]["context"] = {"min_cosine": _floor(plan, keys)} | ({"limits": limits} if limits else {})
     run_id = benchmark.partition("/")[2]
     track = digest({"run": run_id, "study": plan.study, "tracking": at.values["tracking"]})
     plan.runs.setdefault(
@@ -237,6 +252,16 @@ def _add_run(plan: Plan, at: Composed, variant: dict[str, Any], keys: list[str],
             "track": f"track/{track}",
         },
     )
+
+
+def _stopping_limits(at: Composed, *, is_reference: bool) -> dict[str, float]:
+    """Return the study's limits that timed calls decide.
+
+    The reference against itself has none: its interval is the study's noise floor, and no decision on the reference
+    may leave it wide.
+    """
+    limits = at.values["study"]["limits"]
+    return {} if is_reference else {name: limits[name] for name in sorted(TIMED_LIMITS & limits.keys())}
 
 
 def _of(at: Composed, stage: str) -> Option:

@@ -11,10 +11,10 @@ from strop.columns import value_of
 from strop.report.tables import in_order
 
 Row = dict[str, Any]
-KINDS = ("ship", "not beaten", "within limits", "over a limit", "reference")
+KINDS = ("ship", "not beaten", "within limits", "over a limit", "undecided", "reference")
 # Okabe and Ito's palette: told apart by colour-blind people, and on white as well as on black.
-COLOURS = ("#009E73", "#0072B2", "#56B4E9", "#D55E00", "#8A8F98")
-SHAPES = ("diamond", "circle", "circle", "cross", "square")
+COLOURS = ("#009E73", "#0072B2", "#56B4E9", "#D55E00", "#CC79A7", "#8A8F98")
+SHAPES = ("diamond", "circle", "circle", "cross", "triangle-up", "square")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 MOST_ROWS = 40  # a plot with more rows is longer than a screen and is read by nobody
 WIDTH = 640
@@ -26,7 +26,9 @@ def kind_of(row: Row) -> str:
         return "ship"
     if row.get("is_reference"):
         return "reference"
-    return "over a limit" if not row.get("feasible") else "not beaten" if row.get("pareto") else "within limits"
+    if row.get("feasible"):
+        return "not beaten" if row.get("pareto") else "within limits"
+    return "undecided" if row.get("limits_verdict") == "undecided" else "over a limit"
 
 
 def speedup_quality(rows: list[Row], limits: dict[str, float], title: str = "") -> dict[str, Any] | None:

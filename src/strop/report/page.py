@@ -10,6 +10,7 @@ from typing import Any
 from strop.columns import COLUMNS, groups, value_of, with_interval
 from strop.decide import control, losers, sentence
 from strop.machine import machine_facts
+from strop.report.measured import how_measured, overhead_words, quantile_cell
 from strop.report.tables import failures, in_order, load_of, marks, state
 
 Row = dict[str, Any]
@@ -38,9 +39,10 @@ def page(
     study = plan["study"]
     split = groups(rows)
     specs = {name: [plot for plot in (plots[name], timings[name]) if plot is not None] for name in split}
-    sections = [_section(name, group, study["objective"], results, len(specs[name])) for name, group in split.items()]
+    sections = [_section(name, group, study, results, len(specs[name])) for name, group in split.items()]
     return environment.get_template("page.html.j2").render(
         study=study,
+        tie_breaker=COLUMNS[study["tie_breaker"]].words,
         limits=[_limit(name, limit) for name, limit in study["limits"].items()],
         device=plan["device"],
         machine=machine_facts(),
@@ -58,17 +60,20 @@ def _limit(name: str, limit: float) -> str:
     return f"{column.words}: {column.show(limit)}{column.unit}"
 
 
-def _section(name: str, group: list[Row], objective: str, results: Path, plots: int) -> dict[str, Any]:
+def _section(name: str, group: list[Row], study: dict[str, Any], results: Path, plots: int) -> dict[str, Any]:
     """Return what the template shows of the rows that are ranked together; `plots` is the number of their plots."""
     held, words = control(group)
-    lost = losers(group, objective)
+    lost = losers(group, study["objective"])
+    ordered = in_order(group)
     return {
         "name": name,
-        "decision": sentence(group, objective, results),
+        "decision": sentence(group, study["objective"], results, study["tie_breaker"]),
         "control": words,
         "held": held,
         "plots": plots,
-        "rows": [_cells(row, lost) for row in in_order(group)],
+        "overhead": overhead_words(group),
+        "rows": [_cells(row, lost) for row in ordered],
+        "measured": [how_measured(row) for row in ordered if value_of(row, "speedup") is not None],
     }
 
 
@@ -90,9 +95,8 @@ def _cells(row: Row, lost: dict[str, str]) -> dict[str, Any]:
         "feasible": row["feasible"],
         "recommended": row["recommended"],
         "speedup": with_interval(row, "speedup"),
-        "p50": shown("latency_p50_s"),
-        "p90": shown("latency_p90_s"),
-        "p99": shown("latency_p99_s"),
+        "tie": str(row.get("tie_group") or ""),
+        **{name: quantile_cell(row, f"latency_{name}_s") for name in ("p50", "p90", "p99", "p999")},
         "throughput": shown("throughput_per_s", 1),
         "quality": shown("quality"),
         "drop": with_interval(row, "quality_drop"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from strop import records
 from strop.columns import COLUMNS, GROUP, groups, value_of, with_interval
 from strop.decide import control, sentence
+from strop.report.measured import quantile_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,8 +52,10 @@ def marks(row: Row) -> str:
 
 
 def state(row: Row) -> str:
-    """Return the status, or `over limit` for a row that ran well and is not feasible."""
-    return "over limit" if row["status"] == "ok" and row.get("feasible") is False else str(row["status"])
+    """Return the status, or for a row that ran well and is not feasible `over limit` or `undecided`."""
+    if row["status"] != "ok" or row.get("feasible") is not False:
+        return str(row["status"])
+    return "undecided" if row.get("limits_verdict") == "undecided" else "over limit"
 
 
 def load_of(row: Row) -> str:
@@ -68,11 +71,12 @@ COLUMNS_SHOWN = (
     Shown("scenario", load_of, 0, left=True),
     Shown("status", state, 1, left=True),
     Shown("p50\nms", _number("latency_p50_s", 2), 3),
-    Shown("p99\nms", _number("latency_p99_s", 2), 5),
+    Shown("p99\nms", lambda row: quantile_cell(row, "latency_p99_s"), 5),
     Shown("speedup\n[95 %]", _interval("speedup"), 0),
-    Shown("quality\n%", _number("quality", 2), 4),
+    Shown("\ntie", lambda row: str(row.get("tie_group") or ""), 2),
+    Shown("quality\n%", _number("quality", 2), 6),
     Shown("quality drop\npoints [95 %]", _interval("quality_drop"), 2),
-    Shown("size\nMiB", _number("size_bytes", 1), 6),
+    Shown("size\nMiB", _number("size_bytes", 1), 4),
     Shown("memory\nMiB", _number("peak_memory_bytes", 0), 7),
 )
 
@@ -89,13 +93,21 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=key)
 
 
+def has_ties(rows: list[Row]) -> bool:
+    """Return whether rows that are ranked together share a tie group."""
+    ranked = [[row["tie_group"] for row in group if row.get("tie_group")] for group in groups(rows).values()]
+    return any(len(set(numbers)) < len(numbers) for numbers in ranked)
+
+
 def summary_table(rows: list[Row], width: int = WIDTH) -> Table:
     """Return the rows as a table at most `width` characters wide; columns are left out where it is narrower."""
     from rich.table import Table
     from rich.text import Text
 
     ordered = in_order(rows)
-    shown = [column for column in COLUMNS_SHOWN if column.header != "scenario" or len({load_of(r) for r in rows}) > 1]
+    hidden = {"scenario"} if len({load_of(row) for row in rows}) < 2 else set()
+    hidden |= set() if has_ties(rows) else {"\ntie"}
+    shown = [column for column in COLUMNS_SHOWN if column.header not in hidden]
     cells = {column.header: [column.cell(row) for row in ordered] for column in shown}
     shown = _fitting([c for c in shown if any(cells[c.header]) or c.rank == 0], cells, width)
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
@@ -156,7 +168,11 @@ def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
         console.width = max(console.width, WIDTH)
     console.print(summary_table(rows, console.width))
     used = {mark for row in rows for mark in marks(row)}
-    _line(console, "   ".join(f"{mark} {words}" for mark, words in LEGEND.items() if mark in used), "dim")
+    legend = {mark: words for mark, words in LEGEND.items() if mark in used}
+    legend |= {"tie": "same number: cannot be told apart in the objective"} if has_ties(rows) else {}
+    if any(quantile_cell(row, "latency_p99_s").startswith("+") for row in rows):
+        legend["+n calls"] = "so many more calls would tell this quantile (benchmark.min_calls)"
+    _line(console, "   ".join(f"{mark} {words}" for mark, words in legend.items()), "dim")
     _print_failures(rows, console)
     skipped = sum(variant["status"] == "skipped" for variant in plan["variants"])
     if skipped:
@@ -165,7 +181,8 @@ def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
     for name, group in groups(rows).items():
         held, words = control(group)
         _line(console, f"\n{name + ': ' if name else ''}{words}", "" if held else "yellow")
-        _line(console, f"{name + ': ' if name else ''}{sentence(group, study['objective'], results)}", "bold")
+        decision = sentence(group, study["objective"], results, study["tie_breaker"])
+        _line(console, f"{name + ': ' if name else ''}{decision}", "bold")
 
 
 def _print_failures(rows: list[Row], console: Console) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,8 @@ import numpy as np
 from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
 from strop.graph import load_graph, side_cars
+from strop.runtimes.cuda import CudaOptions
+from strop.runtimes.onnxruntime_cuda import BoundCall, with_graphs
 from strop.runtimes.session import Call, Feeds
 
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -21,10 +25,12 @@ ERRORS_ONLY = 3
 class OnnxRuntimeSession:
     """A session whose calls use IO binding: inputs are placed on the device once, before the timed call.
 
-    Texts cannot be bound: a model that takes or gives them is called with arrays.
+    Texts cannot be bound: a model that takes or gives them is called with arrays. On CUDA see `BoundCall`.
     """
 
-    def __init__(self, session: Any, manifest: Manifest, facts: dict[str, Any]) -> None:
+    stream = None  # its own, which it waits for before a call returns
+
+    def __init__(self, session: Any, manifest: Manifest, facts: dict[str, Any], cuda: CudaOptions | None) -> None:
         self.inputs: tuple[Tensor, ...] = manifest.inputs
         self.outputs: tuple[Tensor, ...] = manifest.outputs
         self.facts = facts
@@ -32,7 +38,8 @@ class OnnxRuntimeSession:
         self._names = [output.name for output in session.get_outputs()]
         self._dtypes = {value.name: value.type for value in session.get_inputs()}
         self._texts = "tensor(string)" in {value.type for value in [*session.get_inputs(), *session.get_outputs()]}
-        self._device = "cpu" if facts["providers"][0] == CPU_PROVIDER else "cuda"
+        self._cuda = cuda
+        self._graphs = itertools.count(1)
 
     def prepare(self, feeds: Feeds) -> Call:
         """Bind `feeds`; inputs that the graph does not have (an export may drop them) are left out."""
@@ -44,26 +51,18 @@ class OnnxRuntimeSession:
         arrays = {name: _contiguous(feeds[name]) for name in self._dtypes}
         if self._texts:
             return partial(self._session.run, self._names, arrays)
+        if self._cuda is not None:
+            return BoundCall(self._session, self._names, arrays, self._cuda, next(self._graphs))
         binding = self._session.io_binding()
         for name, value in arrays.items():
-            binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value, self._device, 0))
+            binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value, "cpu", 0))
         for name in self._names:
-            binding.bind_output(name, self._device)
-        return self._call(binding)
-
-    def _call(self, binding: Any) -> Call:
+            binding.bind_output(name, "cpu")
         run = self._session.run_with_iobinding
-        if self._device == "cpu":
 
-            def call() -> Any:
-                run(binding)
-                return binding
-        else:
-
-            def call() -> Any:
-                run(binding)
-                binding.synchronize_outputs()
-                return binding
+        def call() -> Any:
+            run(binding)
+            return binding
 
         return call
 
@@ -71,6 +70,13 @@ class OnnxRuntimeSession:
         """Copy the outputs of the last call of one prepared batch."""
         values = raw if isinstance(raw, list) else raw.copy_outputs_to_cpu()
         return {name: _plain(np.array(value)) for name, value in zip(self._names, values, strict=True)}
+
+    def compile_seconds(self) -> None:
+        """See `Session`: ONNX Runtime optimizes a graph while it loads it, and does not say how long that took."""
+
+    def transfer_seconds(self, call: Call) -> dict[str, float] | None:
+        """See `Session`."""
+        return call.transfer_seconds() if isinstance(call, BoundCall) else None
 
 
 def _plain(value: np.ndarray) -> np.ndarray:
@@ -82,22 +88,33 @@ def _contiguous(value: np.ndarray) -> np.ndarray:
     return value.astype(object) if value.dtype.kind in "US" else np.ascontiguousarray(value)
 
 
-def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> OnnxRuntimeSession:
+def open_session(
+    artifact: Artifact, *, threads: int, device: str = "cpu", cuda: CudaOptions | None = None
+) -> OnnxRuntimeSession:
     """Load an artifact of format `onnx` or `ort` with the providers in its details (`providers`; default: the CPU).
 
     Args:
         artifact: its model is loaded by path, so that external weights are found beside it.
         threads: threads inside of an operator [1]; operators run one after the other.
         device: unused here: the providers were chosen when the artifact was built.
+        cuda: see `strop.runtimes.session.open_session`; `own_stream` is unused, as ONNX Runtime always has its own.
 
     Raises:
-        StageFailure: `skipped` if the session did not get its provider, `build_failed` if the model does not load.
+        StageFailure: `skipped` if the session did not get its provider, or cannot capture CUDA graphs on it;
+            `build_failed` if the model does not load.
     """
     del device
-    manifest = artifact.manifest
+    manifest, details = artifact.manifest, artifact.manifest.details
     path = model_path(artifact)
-    session = create(path, threads, "disabled" if manifest.format == "ort" else "all", manifest.details)
-    return OnnxRuntimeSession(session, manifest, _facts(session, manifest, path, threads))
+    options = None
+    if details.get("providers", [CPU_PROVIDER])[0] != CPU_PROVIDER:
+        options = cuda or CudaOptions.from_settings({})
+        details = with_graphs(details) if options.cuda_graph else details
+    session = create(path, threads, "disabled" if manifest.format == "ort" else "all", details)
+    facts = _facts(session, manifest, path, threads)
+    if options is not None:
+        facts |= {"transfers": options.transfers, "cuda_graph": options.cuda_graph}
+    return OnnxRuntimeSession(session, manifest, facts, options)
 
 
 def model_path(artifact: Artifact) -> Path:
@@ -199,3 +216,10 @@ def _facts(session: Any, manifest: Manifest, path: Path, threads: int) -> dict[s
         "precision": precision,
         "providers": session.get_providers(),
     }
+
+
+def preload(artifact: Artifact) -> None:
+    """See `strop.runtimes.session.preload`."""
+    del artifact
+    with contextlib.suppress(ImportError):
+        import onnxruntime  # noqa: F401 (that it is loaded is all that is wanted)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,16 +13,22 @@ from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
 from strop.runtimes.session import Call, Feeds
 
+if TYPE_CHECKING:
+    from strop.runtimes.cuda import CudaOptions
+
 READ_BACK = {"float32": "f32", "float": "f32", "f32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 class OpenVinoSession:
     """A compiled model with one inference request; inputs are set before the timed call."""
 
-    def __init__(self, compiled: Any, manifest: Manifest, facts: dict[str, Any]) -> None:
+    stream = None
+
+    def __init__(self, compiled: Any, manifest: Manifest, facts: dict[str, Any], compile_s: float) -> None:
         self.inputs: tuple[Tensor, ...] = manifest.inputs
         self.outputs: tuple[Tensor, ...] = manifest.outputs
         self.facts = facts
+        self._compile_s = compile_s
         self._compiled = compiled
         self._request = compiled.create_infer_request()
         self._names = [tensor.name for tensor in manifest.outputs]
@@ -51,6 +59,14 @@ class OpenVinoSession:
         """Copy the outputs of the last call."""
         return {name: raw.get_output_tensor(index).data.copy() for index, name in enumerate(self._names)}
 
+    def compile_seconds(self) -> float:
+        """See `Session`: the time of `compile_model`, which reads the model, too."""
+        return self._compile_s
+
+    def transfer_seconds(self, call: Call) -> None:
+        """See `Session`: it is on the CPU."""
+        del call
+
 
 def read_model(path: Path) -> Any:
     """Return the `openvino.Model` of a file.
@@ -79,19 +95,23 @@ def _input_names(compiled: Any, manifest: Manifest) -> list[str]:
     return names
 
 
-def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> OpenVinoSession:
+def open_session(
+    artifact: Artifact, *, threads: int, device: str = "cpu", cuda: CudaOptions | None = None
+) -> OpenVinoSession:
     """Load an artifact of format `openvino`; `hint` in its details is the precision of what is not quantized.
 
     Args:
         artifact: holds model.xml and model.bin.
         threads: threads of one call, in one stream [1].
         device: `cpu`.
+        cuda: unused.
 
     Raises:
         StageFailure: `skipped` for another device; `build_failed` if it does not load.
     """
     import openvino
 
+    del cuda
     if device != "cpu":
         raise StageFailure("skipped", f"OpenVINO runs on the CPU here, not on {device}")
     details = artifact.manifest.details
@@ -99,10 +119,13 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> Op
     hint = details.get("hint", "f32")
     if hint != "auto":
         config["INFERENCE_PRECISION_HINT"] = hint
+    core, path = openvino.Core(), str(artifact.file("model.xml"))
+    began = time.perf_counter()
     try:
-        compiled = openvino.Core().compile_model(str(artifact.file("model.xml")), "CPU", config)
+        compiled = core.compile_model(path, "CPU", config)
     except RuntimeError as error:
         raise StageFailure("build_failed", f"OpenVINO does not load it: {one_line(error)}") from error
+    compile_s = time.perf_counter() - began
     facts = {
         "runtime": "openvino",
         "version": openvino.__version__.partition("-")[0],
@@ -110,7 +133,7 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> Op
         "precision": details.get("precision") or _precision(compiled),
         "float_precision": _precision(compiled),  # of what is not quantized
     }
-    return OpenVinoSession(compiled, artifact.manifest, facts)
+    return OpenVinoSession(compiled, artifact.manifest, facts, compile_s)
 
 
 def _precision(compiled: Any) -> str:
@@ -118,3 +141,10 @@ def _precision(compiled: Any) -> str:
     said = compiled.get_property("INFERENCE_PRECISION_HINT")
     name = str(said.to_string() if hasattr(said, "to_string") else said)
     return READ_BACK.get(name, name)
+
+
+def preload(artifact: Artifact) -> None:
+    """See `strop.runtimes.session.preload`."""
+    del artifact
+    with contextlib.suppress(ImportError):
+        import openvino  # noqa: F401 (that it is loaded is all that is wanted)

@@ -5,11 +5,14 @@ Without a device even loading its runtime may take the process with it, so the d
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
+from strop.runtimes.cuda import CudaCall, CudaOptions, CudaStream, device_facts
 from strop.runtimes.probe import cuda_problem
 from strop.runtimes.session import Call, Feeds
 
@@ -64,33 +67,30 @@ def _strongly_typed(trt: Any) -> int:
 
 
 class TensorRtSession:
-    """An execution context on torch's CUDA memory and stream."""
+    """An execution context on torch's CUDA memory, and on a stream of its own, as TensorRT wants it."""
 
-    def __init__(self, engine: Any, manifest: Manifest, facts: dict[str, Any]) -> None:
+    def __init__(self, engine: Any, manifest: Manifest, facts: dict[str, Any], cuda: CudaStream) -> None:
         self.inputs: tuple[Tensor, ...] = manifest.inputs
         self.outputs: tuple[Tensor, ...] = manifest.outputs
         self.facts = facts
+        self.stream: Any = cuda.stream
+        self._cuda = cuda
         self._engine = engine
         self._context = engine.create_execution_context()
 
     def prepare(self, feeds: Feeds) -> Call:
-        """Copy `feeds` to the device; the call computes on them and synchronizes."""
+        """Copy `feeds` to the device; the call computes on them and waits."""
+        return CudaCall(self._compute, feeds, self._cuda)
+
+    def _compute(self, inputs: dict[str, Any]) -> dict[str, Any]:
         import torch
 
-        tensors = {name: torch.from_numpy(value).cuda().contiguous() for name, value in feeds.items()}
-        stream = torch.cuda.Stream()
-        context = self._context
-
-        def call() -> dict[str, torch.Tensor]:
-            for name, tensor in tensors.items():
-                context.set_input_shape(name, tuple(tensor.shape))
-                context.set_tensor_address(name, tensor.data_ptr())
-            outputs = self._allocate()
-            context.execute_async_v3(stream.cuda_stream)
-            stream.synchronize()
-            return outputs
-
-        return call
+        for name, tensor in inputs.items():
+            self._context.set_input_shape(name, tuple(tensor.shape))
+            self._context.set_tensor_address(name, tensor.data_ptr())
+        outputs = self._allocate()
+        self._context.execute_async_v3(torch.cuda.current_stream().cuda_stream)
+        return outputs
 
     def _allocate(self) -> dict[str, Any]:
         """Return memory for the outputs at the shapes that the inputs now set give."""
@@ -107,16 +107,27 @@ class TensorRtSession:
 
     def to_numpy(self, raw: dict[str, Any]) -> Feeds:
         """Copy the outputs of a call."""
-        return {name: value.cpu().numpy() for name, value in raw.items()}
+        return {name: value.cpu().clone().numpy() for name, value in raw.items()}
+
+    def compile_seconds(self) -> None:
+        """See `Session`: an engine was compiled when it was built."""
+
+    def transfer_seconds(self, call: Any) -> dict[str, float]:
+        """See `Session`."""
+        found: dict[str, float] = call.transfer_seconds()
+        return found
 
 
-def open_session(artifact: Artifact, *, threads: int, device: str = "cuda") -> TensorRtSession:
+def open_session(
+    artifact: Artifact, *, threads: int, device: str = "cuda", cuda: CudaOptions | None = None
+) -> TensorRtSession:
     """Load an engine.
 
     Args:
         artifact: holds `model.engine`, built on this very kind of device with this version of TensorRT.
         threads: recorded only: the device computes.
         device: `cuda`.
+        cuda: see `strop.runtimes.session.open_session`; TensorRT always has its own stream.
 
     Raises:
         StageFailure: `skipped` without a device; `build_failed` if the engine does not load.
@@ -129,5 +140,13 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cuda") -> T
     if engine is None:
         raise StageFailure("build_failed", "TensorRT does not load the engine; its own words are in the log")
     precision = artifact.manifest.details.get("precision", "f32")
+    options = replace(cuda or CudaOptions.from_settings({}), own_stream=True)
     facts = {"runtime": "tensorrt", "version": trt.__version__, "threads": threads, "precision": precision}
-    return TensorRtSession(engine, artifact.manifest, facts)
+    return TensorRtSession(engine, artifact.manifest, facts | device_facts(options), CudaStream(options))
+
+
+def preload(artifact: Artifact) -> None:
+    """See `strop.runtimes.session.preload`."""
+    del artifact
+    with contextlib.suppress(ImportError):
+        import tensorrt  # noqa: F401 (that it is loaded is all that is wanted)

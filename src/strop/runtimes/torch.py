@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
-from strop.runtimes.modules import SPEC, in_float32, load_module, named_outputs, precision_of, read_spec, save_module
+from strop.runtimes.cuda import CudaCall, CudaOptions, CudaStream, device_facts
+from strop.runtimes.modules import (
+    SPEC,
+    in_float32,
+    load_module,
+    make_module,
+    named_outputs,
+    precision_of,
+    read_spec,
+    save_module,
+)
 from strop.runtimes.session import Call, Feeds
 
 if TYPE_CHECKING:
@@ -28,35 +39,56 @@ PACKAGE_FILE = "model.pt2"
 
 
 class TorchSession:
-    """A callable on tensors. Inputs are on the device before the call; the call ends when its outputs exist."""
+    """A callable on tensors; its calls end when their outputs exist.
+
+    Args:
+        run: takes tensors by name.
+        artifact: what was loaded.
+        facts: see `Session`.
+        names: names of the outputs; None: as `run` names them.
+        cuda: stream and options on CUDA; None: on the CPU.
+        compiled_before_s: time that torch had spent compiling in this process before [s]; None: nothing is compiled.
+    """
 
     def __init__(
-        self, run: Callable[..., Any], artifact: Artifact, facts: dict[str, Any], spec: dict[str, Any], device: str
+        self,
+        run: Callable[..., Any],
+        artifact: Artifact,
+        facts: dict[str, Any],
+        names: list[str] | None,
+        cuda: CudaStream | None,
+        compiled_before_s: float | None,
     ) -> None:
         self.inputs: tuple[Tensor, ...] = artifact.manifest.inputs
         self.outputs: tuple[Tensor, ...] = artifact.manifest.outputs
         self.facts = facts
+        self.stream: Any = cuda.stream if cuda else None
         self._run = run
-        self._names: list[str] | None = spec["outputs"]
-        self._device = device
+        self._names = names
+        self._cuda = cuda
+        self._compiled_before_s = compiled_before_s
 
     def prepare(self, feeds: Feeds) -> Call:
         """Make tensors of `feeds`; the call materializes each output, and refuses what is no tensor."""
         import torch
 
-        tensors = {name: torch.tensor(value, device=self._device) for name, value in feeds.items()}
         run, names = self._run, self._names
 
-        def call() -> dict[str, torch.Tensor]:
+        def compute(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             with torch.inference_mode():
-                return named_outputs(run(**tensors), names)
+                return named_outputs(run(**inputs), names)
 
-        def call_and_wait() -> dict[str, torch.Tensor]:
-            outputs = call()
-            torch.cuda.synchronize()
-            return outputs
+        if self._cuda is not None:
+            return CudaCall(compute, feeds, self._cuda)
+        return partial(compute, {name: torch.tensor(value) for name, value in feeds.items()})
 
-        return call if self._device == "cpu" else call_and_wait
+    def compile_seconds(self) -> float | None:
+        """See `Session`: what torch.compile measures of itself; at any new shape it may compile again."""
+        return None if self._compiled_before_s is None else _compiled_s() - self._compiled_before_s
+
+    def transfer_seconds(self, call: Call) -> dict[str, float] | None:
+        """See `Session`."""
+        return call.transfer_seconds() if isinstance(call, CudaCall) else None
 
     def to_numpy(self, raw: dict[str, torch.Tensor]) -> Feeds:
         """Return the outputs of a call as arrays of their own; bfloat16, which numpy lacks, as float32."""
@@ -66,13 +98,16 @@ class TorchSession:
         return {name: value.detach().cpu().clone().numpy() for name, value in plain.items()}
 
 
-def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> TorchSession:
+def open_session(
+    artifact: Artifact, *, threads: int, device: str = "cpu", cuda: CudaOptions | None = None
+) -> TorchSession:
     """Load an artifact of one of this module's formats.
 
     Args:
         artifact: see the module's text for its files.
         threads: threads of one operator, for the whole process [1].
         device: `cpu` or `cuda`.
+        cuda: see `strop.runtimes.session.open_session`.
 
     Raises:
         StageFailure: `skipped` without the device; `build_failed` if it does not load.
@@ -83,6 +118,7 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> To
         raise StageFailure("skipped", "this PyTorch finds no CUDA device")
     torch.set_num_threads(threads)
     manifest = artifact.manifest
+    before_s = _compiled_s() if manifest.format == "torch_compile" else None
     opened = {"torch": _open_eager, "torch_compile": _open_compiled}.get(manifest.format or "", _open_file)
     try:
         run, precision, spec = opened(artifact, device)
@@ -91,7 +127,11 @@ def open_session(artifact: Artifact, *, threads: int, device: str = "cpu") -> To
     except Exception as error:
         raise StageFailure("build_failed", f"{manifest.format}: does not load: {one_line(error)}") from error
     facts = {"runtime": "torch", "version": torch.__version__, "threads": threads, "precision": precision}
-    return TorchSession(run, artifact, facts, spec, device)
+    if device == "cpu":
+        return TorchSession(run, artifact, facts, spec["outputs"], None, before_s)
+    options = cuda or CudaOptions.from_settings({})
+    stream = CudaStream(options)
+    return TorchSession(run, artifact, facts | device_facts(options), spec["outputs"], stream, before_s)
 
 
 Opened = tuple[Callable[..., Any], str, dict[str, Any]]
@@ -123,6 +163,13 @@ def compiled(run: Callable[..., Any], how: dict[str, Any]) -> Callable[..., Any]
     return torch.compile(run, backend=how["backend"], mode=how["mode"], dynamic=how["dynamic"])
 
 
+def _compiled_s() -> float:
+    """Return how long this process has compiled, by torch's own count [s]: reading its caches counts, too."""
+    from torch._dynamo.utils import calculate_time_spent
+
+    return float(calculate_time_spent()["total_wall_time"])
+
+
 @lru_cache
 def compiler_cache() -> str:
     """Give this process a folder of its own for what torch compiles; it goes when the process ends."""
@@ -151,3 +198,22 @@ def _by_place(program: Callable[..., Any], manifest: Manifest) -> Callable[..., 
         return program(*(inputs[name] for name in names))
 
     return run
+
+
+def preload(artifact: Artifact) -> None:
+    """See `strop.runtimes.session.preload`. A module of ours is made without memory, as that imports what it is of."""
+    import torch
+
+    if artifact.manifest.format not in ("torch", "torch_compile"):
+        return
+    if artifact.manifest.format == "torch_compile":
+        import torch._inductor.compile_fx
+
+        compiler_cache()  # one for all forks: what the first of them compiled, the others read
+    spec = read_spec(artifact)
+    if spec["quantize"]:
+        with contextlib.suppress(ImportError):
+            import torchao  # noqa: F401 (that it is loaded is all that is wanted)
+    if spec["factory"].startswith("strop."):
+        with contextlib.suppress(StageFailure), torch.device("meta"):
+            make_module(artifact.folder, spec)

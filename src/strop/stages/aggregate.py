@@ -10,19 +10,24 @@ import numpy as np
 
 from strop import records
 from strop.artifact import MANIFEST, Manifest, read_manifest
-from strop.decide import decide
+from strop.columns import QUANTILES
+from strop.decide import Evidence, decide
 from strop.errors import StropError
 from strop.ids import digest
-from strop.stats.quality import QualityDrop, quality_drop
+from strop.stats.quality import QualityDrop, examples_needed, quality_drop
+from strop.stats.tails import judge
 
 FROM_RUN = (
     *("variant", "variant_id", "run_id", "is_reference", "model", "dataset", "prune", "export", "quantize", "compile"),
     *("engine", "overrides", "format", "device", "threads", "scenario", "batch_size"),
 )
 FROM_BENCHMARK = (
-    *("runtime", "precision", "latency_mean_s", "latency_p50_s", "latency_p90_s", "latency_p99_s", "throughput_per_s"),
-    *("speedup", "speedup_low", "speedup_high", "calls", "instances", "stopped_by", "load_s", "first_call_s"),
-    *("peak_memory_bytes", "noisy", "noisy_reason"),
+    *("runtime", "precision", "latency_mean_s", "latency_p50_s", "latency_p90_s", "latency_p99_s", "latency_p999_s"),
+    *("latency_p50_calls_needed", "latency_p90_calls_needed", "latency_p99_calls_needed", "latency_p999_calls_needed"),
+    *("reference_latency_p50_s", "throughput_per_s", "speedup", "speedup_low", "speedup_high", "calls", "instances"),
+    *("processes", "block_calls", "block_s", "switch_s", "overhead_s", "sd_process", "sd_session", "sd_pair"),
+    *("affinity", "stopped_by", "load_s", "first_call_s", "compile_s", "peak_memory_bytes", "load_memory_bytes"),
+    *("running_memory_bytes", "gpu_memory_bytes", "energy_per_item_j", "energy_reason", "noisy", "noisy_reason"),
 )
 # Steps whose time is no part of building a variant: everyone needs the model, optimized or not.
 NOT_BUILT = frozenset({"model", "dataset"})
@@ -38,13 +43,17 @@ def aggregate(plan: dict[str, Any], results: Path) -> None:
         results: folder of all results.
 
     Raises:
-        StropError: a limit or the objective is no column, or a file of the results is damaged.
+        StropError: a limit, the objective or the tie breaker is no column, or a file of the results is damaged.
     """
     study = plan["study"]
     folder = results / "studies" / study["name"]
     variants = [_variant_row(variant, study["name"]) for variant in plan["variants"]]
     rows = [run_row(run, results, study["name"]) for run in plan["runs"]]
-    decided = decide(rows, study["limits"], study["objective"])
+    evidence = {
+        run["run_id"]: evidence_of(run, row, study["limits"], results)
+        for run, row in zip(plan["runs"], rows, strict=True)
+    }
+    decided = decide(rows, study["limits"], study["objective"], study["tie_breaker"], evidence)
     records.write("variants", variants, folder / "variants.parquet")
     records.write("summary", decided, folder / "summary.parquet")
 
@@ -163,3 +172,31 @@ def _drop(run: dict[str, Any], theirs: Predictions, ours: Predictions) -> Qualit
         return None
     seed = int(digest([run["reference_evaluate"], run["evaluate"]]), 16)  # equal data, equal interval
     return quality_drop(theirs["score"][both], ours["score"][both], np.random.default_rng(seed))
+
+
+def evidence_of(run: dict[str, Any], row: dict[str, Any], limits: dict[str, float], results: Path) -> Evidence:
+    """Return what a run's calls say of limits on quantiles of latency, and its examples of one on the quality drop.
+
+    Raises:
+        StropError: the samples or predictions are missing or damaged.
+    """
+    if row["status"] != "ok":
+        return Evidence()
+    tails = {}
+    if asked := QUANTILES.keys() & limits.keys():
+        instances = _calls(results / run["benchmark"] / "samples.parquet")
+        tails = {name: judge(instances, QUANTILES[name], limits[name]) for name in asked}
+    low, high = row.get("quality_drop_low"), row.get("quality_drop_high")
+    limit = limits.get("quality_drop")
+    if limit is None or low is None or high is None or not low <= limit < high:
+        return Evidence(tails)
+    drop = _drop(run, *_paired_predictions(run, results))
+    return Evidence(tails, None if drop is None else examples_needed(drop, limit))
+
+
+def _calls(path: Path) -> list[np.ndarray]:
+    """Return the latencies of the variant's calls [s], in order of time, float64, one vector an instance."""
+    samples = records.read("samples", path).sort_by("start_s")
+    arm, instance, latency_s = (samples[name].to_numpy() for name in ("arm", "instance", "latency_s"))
+    ours = arm == "variant"
+    return [latency_s[ours & (instance == at)] for at in np.unique(instance[ours])]

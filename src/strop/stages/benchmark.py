@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from resource import RUSAGE_CHILDREN
 from typing import Any
 
-import numpy as np
-
 from strop import records
-from strop.check import fixed_batch, join
-from strop.compare import Outputs, compare, problem_of
+from strop.artifact import MANIFEST, read_manifest
+from strop.check import fixed_batch
 from strop.errors import StageFailure, StropError
 from strop.examples import Examples
 from strop.job import Job, Made
-from strop.measure.conditions import Watch, noise
-from strop.measure.paired import Measurement, Rules, measure
-from strop.measure.worker import WorkerArm
+from strop.measure.arm import WorkerArm
+from strop.measure.batches import random_batches, sorted_batches, unseen_twins
+from strop.measure.conditions import Usage, Watch, noise
+from strop.measure.decision import decided
+from strop.measure.guards import MemoryGuard, OutputGuard
+from strop.measure.numbers import of_comparison, of_facts, of_latency, of_openings, of_spending
+from strop.measure.paired import ARMS, Arm, Block, Measurement, Rules, measure
+from strop.stats.paired import Ratio
 
-MOST_BATCHES = 32  # distinct batches: fewer would flatter a variant that remembers, more cost warm-up
-QUANTILES = {"latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99}
+SAME_FOR_BOTH = ("affinity", "threads")
 
 
 def single_stream(
@@ -29,11 +33,12 @@ def single_stream(
     min_time_s: float,
     max_time_s: float,
     min_calls: int,
+    max_calls: int,
     precision: float,
     seed: int,
 ) -> Made:
     """One query after the other, each of random examples: latency."""
-    rules = Rules(instances, min_time_s, max_time_s, min_calls, precision, int(job.id, 16))
+    rules = Rules(instances, min_time_s, max_time_s, min_calls, max_calls, precision, int(job.id, 16))
     return _benchmark(job, random_batches(_test(job), batch_size, seed), rules)
 
 
@@ -45,11 +50,12 @@ def offline(
     min_time_s: float,
     max_time_s: float,
     min_calls: int,
+    max_calls: int,
     precision: float,
     seed: int,
 ) -> Made:
     """All examples at hand, in batches of near lengths, as whoever has them all would cut them: throughput."""
-    rules = Rules(instances, min_time_s, max_time_s, min_calls, precision, int(job.id, 16))
+    rules = Rules(instances, min_time_s, max_time_s, min_calls, max_calls, precision, int(job.id, 16))
     return _benchmark(job, sorted_batches(_test(job), batch_size, seed), rules)
 
 
@@ -57,128 +63,103 @@ def _test(job: Job) -> Examples:
     return Examples.read(job.artifact("model").file("examples/test.parquet"))
 
 
-def random_batches(examples: Examples, batch_size: int, seed: int) -> list[list[int]]:
-    """Return up to 32 batches of random rows, in order of size.
-
-    Where examples are fewer than a batch, they come again in it.
-    """
-    rng = np.random.default_rng(seed)
-    count = max(1, min(MOST_BATCHES, len(examples) // batch_size))
-    rows = rng.permutation(len(examples))
-    return _by_size(np.resize(rows, (count, batch_size)), examples)
-
-
-def sorted_batches(examples: Examples, batch_size: int, seed: int) -> list[list[int]]:
-    """Return up to 32 batches of near lengths, in order of size, spread over all lengths."""
-    order = np.argsort(examples.lengths(), kind="stable")
-    full = max(1, len(order) // batch_size)
-    batches = np.resize(order, (full, batch_size))
-    picked = np.random.default_rng(seed).permutation(full)[:MOST_BATCHES]
-    return _by_size(batches[picked], examples)
-
-
-def _by_size(batches: np.ndarray, examples: Examples) -> list[list[int]]:
-    """Return batches, int64 (batches, rows), ordered by the size of the padded batch."""
-    ordered: list[list[int]] = batches[np.argsort(examples.lengths()[batches].max(axis=1), kind="stable")].tolist()
-    return ordered
-
-
 def _benchmark(job: Job, rows: list[list[int]], rules: Rules) -> Made:
     for role in ("source", "reference"):
         fixed = fixed_batch(job.artifact(role).manifest.inputs)
         if fixed is not None and fixed != len(rows[0]):
             raise StropError(f"the model takes batches of {fixed} only; set benchmark.batch_size={fixed}")
-    examples = job.artifact("model").file("examples/test.parquet")
-    roles = {"reference": "reference", "variant": "source"}
-    arms = {
-        name: WorkerArm(name, job.artifact(role).folder, examples, rows, job.device) for name, role in roles.items()
-    }
-    watch, spots = Watch(), _SpotChecks(arms, len(rows), rules.seed)
+    # A CUDA graph is captured at a batch's first call, which takes long, and replays nothing that could remember.
+    twins, unseen = ([], []) if job.device.get("cuda_graph") else unseen_twins(rows, _test(job))
+    arms = _arms(job, rows + unseen)
+    watch, observer = Watch(), _Observer(job, rules, twins)
     try:
-        done = measure(arms, len(rows), rules, time.perf_counter, spots.check)
+        done = measure(arms, len(rows), rules, time.perf_counter, observer)
+        observer.memory.judge()
         facts = {name: arm.facts() for name, arm in arms.items()}
     finally:
         for arm in arms.values():
             arm.close()
-    spots.judge(float(job.context["min_cosine"]))
-    _write_samples(job, done, len(rows[0]))
-    conditions = watch.conditions(sum(used["cpu_s"] for arm in arms.values() for used in arm.usage))
-    details = _numbers(done, len(rows[0])) | {
-        "peak_memory_bytes": int(max(used["peak_memory_bytes"] for used in arms["variant"].usage)),
-        "runtime": f"{facts['variant']['runtime']} {facts['variant']['version']}",
-        "precision": facts["variant"]["precision"],
-        "facts": facts,
-        "conditions": conditions,
-    }
-    reason = noise(conditions, done.ratio.half_width, rules.precision, job.threads)
-    details |= {"noisy": reason is not None, "noisy_reason": reason}
-    if not done.steady:
-        details |= {
-            "status": "unstable",
-            "status_reason": "calls were still getting faster when the warm-up had to end",
-        }
+    _check_even(facts)
+    items = len(rows[0])
+    _write_samples(job, done, items)
+    details = of_latency(done, items) | of_comparison(done) | of_openings(done.openings["variant"])
+    details |= of_spending(arms["variant"].reports, items) | of_facts(facts)
+    details |= _conditions(job, watch, arms, done, rules, len(facts["variant"]["affinity"])) | {"device": job.device}
+    if restless := [name for name in ARMS if not done.steady[name]]:
+        reason = f"{' and '.join(restless)}: no steady state within the limit of the warm-up"
+        details |= {"status": "unstable", "status_reason": reason}
     return Made(details=details)
 
 
-class _SpotChecks:
-    """Outputs during the timed run, one batch an instance, held against the reference's at the end."""
+def _arms(job: Job, rows: list[list[int]]) -> dict[str, WorkerArm]:
+    examples = job.artifact("model").file("examples/test.parquet")
+    roles = {"reference": "reference", "variant": "source"}
+    return {
+        name: WorkerArm(name, job.artifact(role).folder, examples, rows, job.device) for name, role in roles.items()
+    }
 
-    def __init__(self, arms: dict[str, WorkerArm], batches: int, seed: int) -> None:
-        self._arms = arms
-        self._batches = batches
-        self._rng = np.random.default_rng(seed)
-        self._outputs: dict[str, list[Outputs]] = {name: [] for name in arms}
 
-    def check(self, done: Measurement) -> None:
-        """Ask both arms for the same batch, and show how far the measurement is."""
-        batch = int(self._rng.integers(self._batches))
-        for name, arm in self._arms.items():
-            self._outputs[name].append(arm.answer(batch))
+def _conditions(
+    job: Job, watch: Watch, arms: Mapping[str, WorkerArm], done: Measurement, rules: Rules, cpus: int
+) -> dict[str, Any]:
+    timed = [report["timed"] for arm in arms.values() for report in arm.reports]
+    found = watch.conditions([Usage.now(RUSAGE_CHILDREN)], timed)  # the workers are this process's only children
+    reason = noise(found, done.ratio.half_width, rules.precision, job.threads, cpus)
+    return {"conditions": found, "noisy": reason is not None, "noisy_reason": reason}
+
+
+class _Observer:
+    """Guards what is measured, shows how far it is, and knows when it is decided."""
+
+    def __init__(self, job: Job, rules: Rules, twins: list[tuple[int, int]]) -> None:
+        self._limits: Mapping[str, float] = job.context.get("limits", {})
+        self._rivals = rivals(job) if self._limits else []
+        self._outputs = OutputGuard(float(job.context["min_cosine"]))
+        self.memory = MemoryGuard(twins, rules.seed)
+
+    def after_pair(self, batch: int, blocks: Mapping[str, Block]) -> None:
+        """Look at the outputs of both."""
+        self._outputs.look(batch, blocks)
+
+    def after_instance(self, arms: Mapping[str, Arm], done: Measurement) -> None:
+        """Judge what was seen, and show how far the measurement is."""
+        self.memory.look(arms, done.call_s)
+        self._outputs.judge()
         ratio = done.ratio
         print(
-            f"instance {len(done.instances)}: {done.calls} calls, speedup {ratio.ratio:.3f} "
-            f"[{ratio.low:.3f}, {ratio.high:.3f}] {done.stopped_by}"
+            f"instance {len(done.ratios)}: {done.calls} calls, speedup {ratio.ratio:.3f} "
+            f"[{ratio.low:.3f}, {ratio.high:.3f}]"
         )
 
-    def judge(self, min_cosine: float) -> None:
-        """Raise a StageFailure if the variant's outputs were wrong."""
-        for difference in compare(join(self._outputs["reference"]), join(self._outputs["variant"])):
-            if reason := problem_of(difference, min_cosine):
-                raise StageFailure("wrong_output", f"while it was timed: {reason}")
+    def decided(self, done: Measurement) -> bool:
+        """See `strop.measure.decision.decided`."""
+        return decided(done, self._limits, self._rivals)
+
+
+def rivals(job: Job) -> list[Ratio]:
+    """Return the speedups of other variants that were measured in the same way against the same reference."""
+    ours, theirs = job.upstream["source"], job.upstream["reference"]
+    asked = (job.option, job.settings, theirs, job.device)
+    found = []
+    for path in sorted(job.folder.parent.glob(f"*/{MANIFEST}")):
+        other = read_manifest(path)
+        answered = (other.option, other.settings, other.upstream.get("reference"), other.details.get("device"))
+        if other.status == "ok" and answered == asked and other.upstream["source"] not in (ours, theirs):
+            found.append(Ratio(*(other.details[name] for name in ("speedup", "speedup_low", "speedup_high"))))
+    return found
+
+
+def _check_even(facts: dict[str, dict[str, Any]]) -> None:
+    """Raise a StageFailure unless both arms had the same CPUs and threads."""
+    for name in SAME_FOR_BOTH:
+        theirs, ours = (facts[arm].get(name) for arm in ARMS)
+        if theirs != ours:
+            raise StageFailure("crashed", f"the arms were not even: {name} {theirs} and {ours}")
 
 
 def _write_samples(job: Job, done: Measurement, items: int) -> None:
     began = min(sample["start_s"] for sample in done.samples)
     rows = [
-        {
-            **{name: sample[name] for name in ("instance", "block", "arm", "latency_s")},
-            "run_id": job.id,
-            "start_s": sample["start_s"] - began,
-            "items": items,
-        }
-        for sample in done.samples
+        {**sample, "run_id": job.id, "start_s": sample["start_s"] - began, "items": items} for sample in done.samples
     ]
     records.write("samples", rows, job.folder / "samples.parquet")
-
-
-def _numbers(done: Measurement, items: int) -> dict[str, Any]:
-    latency_s = {
-        arm: np.asarray([sample["latency_s"] for sample in done.samples if sample["arm"] == arm])
-        for arm in ("reference", "variant")
-    }
-    ours = latency_s["variant"]
-    numbers = {name: float(np.quantile(ours, q)) for name, q in QUANTILES.items()}
-    openings = done.openings["variant"]
-    return {
-        **numbers,
-        "latency_mean_s": float(ours.mean()),
-        "reference_latency_p50_s": float(np.median(latency_s["reference"])),
-        "throughput_per_s": float(items * len(ours) / ours.sum()),
-        "speedup": done.ratio.ratio,
-        "speedup_low": done.ratio.low,
-        "speedup_high": done.ratio.high,
-        "calls": done.calls,
-        "instances": len(done.instances),
-        "stopped_by": done.stopped_by,
-        **{name: float(np.median([opening[name] for opening in openings])) for name in ("load_s", "first_call_s")},
-    }

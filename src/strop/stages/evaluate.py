@@ -11,13 +11,19 @@ from strop.check import fixed_batch
 from strop.errors import StageFailure, StropError
 from strop.examples import Examples
 from strop.job import Job, Made
+from strop.runtimes.cuda import CudaOptions
 from strop.runtimes.session import Session, open_session, run
 
 
 def classification(job: Job, *, batch_size: int) -> Made:
     """Accuracy: the share of labelled examples whose largest logit is at the label; a label below 0 is no label."""
     examples = Examples.read(job.artifact("model").file("examples/test.parquet"))
-    session = open_session(job.artifact("source"), threads=job.threads, device=job.device["kind"])
+    session = open_session(
+        job.artifact("source"),
+        threads=job.threads,
+        device=job.device["kind"],
+        cuda=CudaOptions.from_settings(job.device),
+    )
     predictions, classes = predict(session, examples, batch_size)
     labels = examples.labels
     _check_labels(examples, classes)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from strop.stats.bootstrap import CONFIDENCE
+from strop.stats.levels import between_and_inside
 
-RESAMPLES = 2000
-TRIMMED = 0.2  # of an instance's pairs at each end: a burst of another process hits one block and not its partner
+TRIMMED = 0.2  # of the values at each end: a burst of another process hits one block and not its partner
+FEWEST_TRIMMED = 7  # instances; of fewer, what is left tells too little of the spread
 
 
 @dataclass(frozen=True)
@@ -23,26 +24,28 @@ class Ratio:
 
     @property
     def half_width(self) -> float:
-        """Return half of log(high / low)."""
-        return float(np.log(self.high / self.low) / 2)
+        """Return half of log(high / low), infinite if one of them is unknown."""
+        return float(np.log(self.high / self.low) / 2) if self.low > 0 else float("inf")
 
 
-def paired_ratio(instances: Sequence[np.ndarray], rng: np.random.Generator) -> Ratio:
+def paired_ratio(instances: Sequence[np.ndarray], processes: Sequence[int] | None = None) -> Ratio:
     """Return the ratio of the reference's time to the variant's.
 
     Args:
-        instances: for each instance the logarithm of (reference's time / variant's time) of each pair of blocks,
-            float64, shape (pairs,), pairs >= 1.
-        rng: draws the resamples.
+        instances: for each instance (a fresh session of both) the logarithm of (reference's time / variant's time) of
+            each pair of blocks, float64, shape (pairs,), pairs >= 1.
+        processes: for each instance the number of its process; None: each had its own.
 
     Returns:
-        The geometric mean over instances of the trimmed geometric mean over an instance's pairs. The interval is a
-        hierarchical bootstrap: instances are drawn with replacement, and pairs within them; so it knows that a
-        session's own luck is one draw, however many calls were timed in it. One instance alone tells nothing of
-        that: its interval is 0 to infinity. The instances' means scatter by their pairs' noise already; so that it
-        does not count twice, what pairs add is shrunk by sqrt(instances).
+        The geometric trimmed mean over instances of the trimmed mean over an instance's pairs. The interval is of the
+        instances' values alone: however many pairs an instance has, and however they follow each other, its own luck is
+        one draw. One instance tells nothing of that: its interval is 0 to infinity.
 
-    Source of the levels: A. Davison, D. Hinkley, "Bootstrap Methods and their Application" (1997), section 3.8.
+    The interval is Tukey's and McLaughlin's for a trimmed mean, with t's quantile, which is right for few instances and
+    heavy tails: J. Tukey, D. McLaughlin, "Less vulnerable confidence and significance procedures for location based on
+    a single sample", Sankhya A 25 (1963) 331-352. Instances of one process that resemble each other count for less, by
+    the design effect of cluster sampling: L. Kish, "Survey Sampling" (1965), section 5.4. That the means of the highest
+    level carry the variance of all those below is Kalibera's and Jones's (ISMM 2013), section 6.
 
     Raises:
         ValueError: there is no instance, or one without a pair.
@@ -51,37 +54,37 @@ def paired_ratio(instances: Sequence[np.ndarray], rng: np.random.Generator) -> R
 
     if not instances or any(pairs.size == 0 for pairs in instances):
         raise ValueError("at least one instance with a pair of blocks is needed")
-    centres = np.asarray([trimmed_mean(pairs[None, :])[0] for pairs in instances])
-    ratio = float(np.exp(centres.mean()))
-    n = len(instances)
+    centres = np.asarray([trimmed_mean(pairs) for pairs in instances])
+    n = len(centres)
+    cut = int(TRIMMED * n) if n >= FEWEST_TRIMMED else 0
+    centre = float(np.sort(centres)[cut : n - cut].mean())
     if n == 1:
-        return Ratio(ratio, 0.0, float("inf"))
-    noise = np.stack([_noise(pairs, rng) for pairs in instances]) / np.sqrt(n)
-    drawn = rng.integers(0, n, (RESAMPLES, n))
-    means = (centres[drawn] + noise[drawn, rng.integers(0, RESAMPLES, (RESAMPLES, n))]).mean(axis=1)
-    # Of few instances the resamples' percentiles end too soon; their spread, with t's quantile, does not.
-    half = float(means.std() * np.sqrt(n / (n - 1)) * t.ppf(0.5 + CONFIDENCE / 2, n - 1))
-    return Ratio(ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half)))
+        return Ratio(float(np.exp(centre)), 0.0, float("inf"))
+    ordered = np.sort(centres)
+    spread = np.clip(ordered, ordered[cut], ordered[n - 1 - cut]).std(ddof=1) / (1 - 2 * cut / n)
+    alike = 1.0 if processes is None else design_effect(centres, processes)
+    freedom = max(1.0, (n - 2 * cut) / alike - 1)
+    half = float(t.ppf(0.5 + CONFIDENCE / 2, freedom) * spread * np.sqrt(alike / n))
+    return Ratio(*(float(np.exp(centre + side * half)) for side in (0, -1, 1)))
 
 
-def _noise(pairs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return resampled errors of the trimmed mean of an instance's pairs, float64, shape (RESAMPLES,).
+def design_effect(values: np.ndarray, groups: Sequence[int]) -> float:
+    """Return by how much the variance of a mean is larger than of as many values without groups [1], at least 1.
 
-    A resample may hold an outlier several times, which no trimming takes out: so winsorized values are drawn, and
-    the error of their mean is put to the scale of the trimmed mean's. Source: J. Tukey, D. McLaughlin, "Less
-    vulnerable confidence and significance procedures for location based on a single sample", Sankhya A 25 (1963).
+    Args:
+        values: float64, shape (values,).
+        groups: for each value the number of its group.
     """
-    cut = int(TRIMMED * pairs.size)
-    ordered = np.sort(pairs)
-    winsorized = np.clip(ordered, ordered[cut], ordered[pairs.size - 1 - cut])
-    means = winsorized[rng.integers(0, pairs.size, (RESAMPLES, pairs.size))].mean(axis=1)
-    errors: np.ndarray = (means - winsorized.mean()) / (1 - 2 * cut / pairs.size)
-    return errors
+    numbers = np.asarray(groups)
+    between, inside = between_and_inside(values, numbers)
+    if between is None or inside is None or between <= 0:
+        return 1.0
+    counts = np.unique(numbers, return_counts=True)[1]
+    size = float((counts**2).sum()) / len(values)
+    return 1 + (size - 1) * between / (between + inside)
 
 
-def trimmed_mean(rows: np.ndarray) -> np.ndarray:
-    """Return the mean of each row without its lowest and highest fifth, float64, shape (rows,)."""
-    cut = int(TRIMMED * rows.shape[1])
-    ordered = np.sort(rows, axis=1)
-    mean: np.ndarray = ordered[:, cut : rows.shape[1] - cut].mean(axis=1)
-    return mean
+def trimmed_mean(values: np.ndarray) -> float:
+    """Return the mean of a vector without its lowest and highest fifth."""
+    cut = int(TRIMMED * values.size)
+    return float(np.sort(values)[cut : values.size - cut].mean())
