@@ -17,7 +17,7 @@ from strop.artifact import MANIFEST, read_manifest
 from strop.examples import Examples
 from strop.measure.arm import WorkerArm
 from strop.measure.batches import random_batches
-from strop.measure.paired import Arm, Block, Measurement, Rules, measure
+from strop.measure.paired import Measurement, Rules, measure
 from strop.plan import make_plan
 from strop.process import die_with_parent
 from strop.supervise import run_step
@@ -25,21 +25,6 @@ from strop.supervise import run_step
 PROJECT = Path(__file__).parents[1]
 RESULTS = PROJECT / "results"
 BUSY_S, REST_S = 0.5, 0.75  # means of a neighbour's bursts and of the time between them
-
-
-class Nobody:
-    """An observer of a measurement that only looks on."""
-
-    def after_pair(self, batch: int, blocks: Mapping[str, Block]) -> None:
-        """Do nothing."""
-
-    def after_instance(self, arms: Mapping[str, Arm], done: Measurement) -> None:
-        """Do nothing."""
-
-    def decided(self, done: Measurement) -> bool:
-        """Leave stopping to precision and time."""
-        del done
-        return False
 
 
 def built(words: list[str], results: Path = RESULTS) -> dict[str, dict[str, Any]]:
@@ -94,7 +79,7 @@ def compared(
     """Measure two artifacts in strop's way; return that, and what both sessions say of themselves."""
     arms, batches = make_arms(step, reference, variant, batch_size)
     with closed(arms):
-        done = measure(arms, batches, rules, time.perf_counter, Nobody())
+        done = measure(arms, batches, rules, time.perf_counter)
         return done, {name: arm.facts() for name, arm in arms.items()}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from common import Rows, built, bursts, closed, compared, folder_of, make_arms, progress
 
+from strop.measure.arm import WorkerArm
 from strop.measure.paired import Rules
 from strop.stats.bootstrap import CONFIDENCE
 
@@ -64,14 +65,19 @@ def one_after_the_other(step: dict[str, Any], reference: Path, variant: Path, se
     series = []
     with closed(arms):
         for arm in arms.values():
-            arm.start()
-            arm.renew()
-            arm.block([at % batches for at in range(WARM_CALLS)])
+            open_and_warm(arm, batches)
             series.append(arm.block([at % batches for at in range(CALLS)]).latency_s)
             arm.close()
     drawn = [np.median(rng.choice(calls, (2000, calls.size)), axis=1) for calls in series]
     ends = np.quantile(np.log(drawn[0] / drawn[1]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return math.log(np.median(series[0]) / np.median(series[1])), float(ends[0]), float(ends[1])
+
+
+def open_and_warm(arm: WorkerArm, batches: int) -> None:
+    """Start a process, load the session, and make some calls."""
+    arm.start()
+    arm.renew()
+    arm.block([at % batches for at in range(WARM_CALLS)])
 
 
 def fixed_alternation(step: dict[str, Any], reference: Path, variant: Path, seed: int, max_time_s: float) -> Interval:
@@ -82,9 +88,7 @@ def fixed_alternation(step: dict[str, Any], reference: Path, variant: Path, seed
     logs = []
     with closed(arms):
         for arm in arms.values():
-            arm.start()
-            arm.renew()
-            arm.block([at % batches for at in range(WARM_CALLS)])
+            open_and_warm(arm, batches)
         for pair in range(BLOCKS):
             called = [(pair * BLOCK_CALLS + at) % batches for at in range(BLOCK_CALLS)]
             theirs, ours = (float(arm.block(called).latency_s.sum()) for arm in arms.values())

@@ -67,25 +67,12 @@ class Arm:
         return Block(starts, latencies, None, lead_in_s)
 
 
-class Nobody:
-    """An observer that looks away."""
-
-    def after_pair(self, batch, blocks):
-        pass
-
-    def after_instance(self, arms, done):
-        pass
-
-    def decided(self, done):
-        return done is None
-
-
 def compared(machine, ratio, rules, seed=0, call_s=0.01, batches=16, arm=Arm, observer=None, **noise):
     """Measure a variant that is `ratio` times as fast; return the measurement and the journal of both arms."""
     rng, journal = np.random.default_rng(seed), []
     arms = {name: arm(machine, name, call_s, rng, journal=journal, **noise) for name in ARMS}
     arms["variant"].call_s = call_s / ratio
-    return measure(arms, batches, rules, machine.clock, observer or Nobody()), journal
+    return measure(arms, batches, rules, machine.clock, observer), journal
 
 
 def drifting(end=3.0, over_s=20.0):

@@ -30,7 +30,8 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "a.py").write_text('"""Doc."""\nfrom strop.b import f\n\ndef g():\n    """Doc."""\n    return f()\n')
-    (folder / "b.py").write_text("def f():\n    return 1\n")
+    (folder / "b.py").write_text('BY_NAME = {"d": "strop.d"}\n\ndef f():\n    return 1\n')
+    (folder / "d.py").write_text("def i():\n    return 1\n")
     (folder / "c.py").write_text("def h():\n    return 1\n")
     monkeypatch.setattr(ids, "PACKAGE", folder)
 
@@ -50,7 +51,8 @@ def package(tmp_path, monkeypatch):
             '"""Reworded."""\nfrom strop.b import f  # why\n\n\ndef g():\n    """New."""\n    return f()\n',
             False,
         ),
-        ("b.py", "def f():\n    return 2\n", True),
+        ("b.py", 'BY_NAME = {"d": "strop.d"}\n\ndef f():\n    return 2\n', True),
+        ("d.py", "def i():\n    return 2\n", True),
         ("c.py", "def h():\n    return 2\n", False),
     ],
 )

@@ -64,6 +64,8 @@ def _imports(tree: ast.AST) -> list[str]:
             names.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             names.extend(alias.name for alias in node.names if alias.name.startswith("strop"))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("strop."):
+            names.append(node.value)  # what is imported by name, such as a runtime
     return names
 
 

@@ -39,24 +39,10 @@ class Arm:
         return Block(np.asarray(starts), np.asarray(latencies))
 
 
-class Onlooker:
-    """Sees nothing, and decides nothing."""
-
-    def after_pair(self, batch, blocks):
-        pass
-
-    def after_instance(self, arms, done):
-        pass
-
-    def decided(self, done):
-        del done
-        return False
-
-
 def test_a_tail_counts_in_the_speedup_although_the_median_is_the_same():
     clock = [0.0]
     arms = {"reference": Arm(clock, 10**9, 0.0), "variant": Arm(clock, 20, 0.060)}
-    done = measure(arms, 4, Rules(4, 2.0, 60.0, 400, 10**6, 0.05, 0), lambda: clock[0], Onlooker())
+    done = measure(arms, 4, Rules(4, 2.0, 60.0, 400, 10**6, 0.05, 0), lambda: clock[0])
     numbers = of_latency(done, 1)
     assert numbers["latency_p50_s"] == numbers["reference_latency_p50_s"] == 0.001
     assert numbers["latency_p99_s"] > 0.05

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from simulated import Arm, Machine, Nobody, bursts, compared, drifting, leaders
+from simulated import Arm, Machine, bursts, compared, drifting, leaders
 
-from strop.measure.paired import ARMS, BATCHES, Rules, draw
+from strop.measure.paired import ARMS, BATCHES, Observer, Rules, draw
 from strop.stats.paired import paired_ratio
 
 RULES = Rules(instances=4, min_time_s=2.0, max_time_s=60.0, min_calls=40, max_calls=10**6, precision=0.05, seed=0)
@@ -40,7 +40,7 @@ def test_it_stops_at_the_most_calls():
 
 
 def test_it_stops_by_decision_once_the_floors_are_met():
-    class Judge(Nobody):
+    class Judge(Observer):
         def decided(self, done):
             return done.ratio.low > 1.5
 

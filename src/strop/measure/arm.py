@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from strop.errors import StageFailure
 from strop.measure.paired import Block, Opening
+from strop.measure.worker import worker_command
 
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
@@ -55,7 +55,7 @@ class WorkerArm:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "strop.measure.worker", str(theirs.fileno()), str(os.getpid())],
+                worker_command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

@@ -67,20 +67,19 @@ class Arm(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Looks on between the timed calls: progress, spot checks."""
+class Observer:
+    """Looks on between the timed calls: for progress, spot checks, decisions. This one does nothing."""
 
     def after_pair(self, batch: int, blocks: Mapping[str, Block]) -> None:
         """Blocks of both arms are done, which ended with a call on `batch`."""
-        ...
 
     def after_instance(self, arms: Mapping[str, Arm], done: Measurement) -> None:
         """An instance is done; its sessions are still open."""
-        ...
 
     def decided(self, done: Measurement) -> bool:
         """Return whether more samples would change no decision."""
-        ...
+        del done
+        return False
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class Measurement:
 
 
 def measure(
-    arms: Mapping[str, Arm], batches: int, rules: Rules, clock: Callable[[], float], observer: Observer
+    arms: Mapping[str, Arm], batches: int, rules: Rules, clock: Callable[[], float], observer: Observer | None = None
 ) -> Measurement:
     """Compare two arms.
 
@@ -141,9 +140,9 @@ def measure(
         batches: number of prepared batches that blocks may call, in order of size.
         rules: when to stop.
         clock: monotonic clock [s].
-        observer: is told of each pair and each instance.
+        observer: is told of each pair and each instance; None: nobody looks on.
     """
-    return _Comparison(arms, batches, rules, clock, observer).run()
+    return _Comparison(arms, batches, rules, clock, observer or Observer()).run()
 
 
 class _Comparison:

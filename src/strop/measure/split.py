@@ -20,7 +20,6 @@ LEAD_IN_CALLS = 5  # a model that is through sooner needs no longer
 SHORT_LEAD_IN_S = 0.0005  # of calls of microseconds, where the processor itself has to wake up
 MOST_LEAD_IN_CALLS = 25
 BLOCK_OVER_SWITCH = 10  # a block is this many times as long as what a switch costs
-BLOCK_OVER_LEAD_IN = 1
 CLOCK_TICKS = 1e5  # and as many readings' resolution of the clock
 CLOCK_RESOLUTION_S = 1e-7
 USUAL_SWITCH_S = 0.002
@@ -78,7 +77,7 @@ def block_calls(call_s: float, costs: Costs) -> int:
     switch_s = float(np.median(costs.switch_s)) if costs.switch_s else USUAL_SWITCH_S
     least_s = max(
         BLOCK_OVER_SWITCH * switch_s,
-        BLOCK_OVER_LEAD_IN * lead_in_calls(call_s) * call_s,
+        lead_in_calls(call_s) * call_s,
         CLOCK_TICKS * CLOCK_RESOLUTION_S,
     )
     return min(MOST_CALLS, max(FEWEST_CALLS, round(min(LONGEST_BLOCK_S, least_s) / call_s)))

@@ -236,6 +236,11 @@ def _attempt(work: Callable[[], Any]) -> tuple[str, Any]:
         return "crashed", one_line(error)
 
 
+def worker_command(fd: int) -> list[str]:
+    """Return the command that starts a worker which talks over a file descriptor, and dies with this process."""
+    return [sys.executable, "-m", "strop.measure.worker", str(fd), str(os.getpid())]
+
+
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]))
     serve(Connection(int(sys.argv[1])))

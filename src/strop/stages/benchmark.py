@@ -19,7 +19,7 @@ from strop.measure.conditions import Usage, Watch, noise
 from strop.measure.decision import decided
 from strop.measure.guards import MemoryGuard, OutputGuard
 from strop.measure.numbers import of_comparison, of_facts, of_latency, of_openings, of_spending
-from strop.measure.paired import ARMS, Arm, Block, Measurement, Rules, measure
+from strop.measure.paired import ARMS, Arm, Block, Measurement, Observer, Rules, measure
 from strop.stats.paired import Ratio
 
 SAME_FOR_BOTH = ("affinity", "threads")
@@ -71,7 +71,7 @@ def _benchmark(job: Job, rows: list[list[int]], rules: Rules) -> Made:
     # A CUDA graph is captured at a batch's first call, which takes long, and replays nothing that could remember.
     twins, unseen = ([], []) if job.device.get("cuda_graph") else unseen_twins(rows, _test(job))
     arms = _arms(job, rows + unseen)
-    watch, observer = Watch(), _Observer(job, rules, twins)
+    watch, observer = Watch(), _Watcher(job, rules, twins)
     try:
         done = measure(arms, len(rows), rules, time.perf_counter, observer)
         observer.memory.judge()
@@ -108,7 +108,7 @@ def _conditions(
     return {"conditions": found, "noisy": reason is not None, "noisy_reason": reason}
 
 
-class _Observer:
+class _Watcher(Observer):
     """Guards what is measured, shows how far it is, and knows when it is decided."""
 
     def __init__(self, job: Job, rules: Rules, twins: list[tuple[int, int]]) -> None:
