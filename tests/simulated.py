@@ -102,3 +102,9 @@ def leaders(journal, what):
 def alternates(names):
     """Return whether no two neighbours are equal."""
     return all(a != b for a, b in itertools.pairwise(names))
+
+
+def samples(done):
+    """Return all timed calls as dicts."""
+    columns = done.samples()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]

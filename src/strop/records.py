@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,28 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
         raise KeyError(f"columns {sorted(unknown)} are not in the schema '{name}'")
     full = [{key: row.get(key) for key in schema.names} for row in rows]
     return pa.Table.from_pylist(full, schema=schema)
+
+
+def from_columns(name: str, columns: Mapping[str, Any]) -> pa.Table:
+    """Return columns as a table of schema `name`.
+
+    Args:
+        name: of the schema.
+        columns: vectors of one length, or single values that all rows have; a missing column is null.
+
+    Raises:
+        KeyError: a column is not in the schema.
+    """
+    schema = SCHEMAS[name]
+    if unknown := columns.keys() - set(schema.names):
+        raise KeyError(f"columns {sorted(unknown)} are not in the schema '{name}'")
+    rows = max(len(value) for value in columns.values() if hasattr(value, "dtype"))
+
+    def whole(field: pa.Field) -> pa.Array:
+        value = columns.get(field.name)
+        return pa.array(value, field.type) if hasattr(value, "dtype") else pa.repeat(pa.scalar(value, field.type), rows)
+
+    return pa.Table.from_arrays([whole(field) for field in schema], schema=schema)
 
 
 def write(name: str, rows: list[dict[str, Any]] | pa.Table, path: Path) -> None:

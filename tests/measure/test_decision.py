@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strop.measure.decision import decided, tied, verdict
-from strop.measure.paired import Measurement
+from strop.measure.paired import Block, Measurement, Turn
 from strop.stats.paired import Ratio
 
 
@@ -23,8 +23,8 @@ def done(speedup, latencies_s=(), instances=4):
     found = Measurement(ratio=speedup, ratios=[np.zeros(1)] * instances)
     for at, latency_s in enumerate(latencies_s):
         for arm in ("reference", "variant"):
-            sample = {"arm": arm, "instance": at % instances, "latency_s": latency_s * (1 + (arm == "reference"))}
-            found.samples.append(sample)
+            times_s = np.asarray([latency_s * (1 + (arm == "reference"))])
+            found.turns.append(Turn(at % instances, at, arm, [0], Block(times_s, times_s)))
     return found
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from simulated import Arm, Machine, bursts, compared, drifting, leaders
+from simulated import Arm, Machine, bursts, compared, drifting, leaders, samples
 
 from strop.measure.paired import ARMS, BATCHES, Observer, Rules, draw
 from strop.stats.paired import paired_ratio
@@ -119,23 +119,23 @@ def test_a_slower_first_comer_leaves_the_control_at_one():
 def test_pairs_call_the_same_batches_in_random_order():
     done, _ = compared(Machine(), 2.0, rules(max_time_s=15, precision=0.0001), noise=0.02, luck=0.1)
     blocks = {}
-    for sample in done.samples:
+    for sample in samples(done):
         key = (sample["instance"], sample["block"])
         blocks.setdefault(key, {name: [] for name in ARMS})[sample["arm"]].append(sample["batch"])
     assert all(block["reference"] == block["variant"] for block in blocks.values())
-    starts = [sample["start_s"] for sample in done.samples]
+    starts = [sample["start_s"] for sample in samples(done)]
     assert len(starts) == len(set(starts)) == 2 * done.calls
-    began = {(s["instance"], s["block"], s["arm"]): s["start_s"] for s in reversed(done.samples)}
+    began = {(s["instance"], s["block"], s["arm"]): s["start_s"] for s in reversed(samples(done))}
     leads = [began[*key, "reference"] < began[*key, "variant"] for key in blocks]
     assert 0.3 < np.mean(leads) < 0.7
-    assert len({sample["batch"] for sample in done.samples}) > BATCHES
+    assert len({sample["batch"] for sample in samples(done)}) > BATCHES
 
 
 def test_each_pair_calls_every_batch_of_its_session_equally_often():
     for call_s in (0.0001, 0.01, 0.04):
         done, _ = compared(Machine(), 1.5, rules(min_time_s=0.5), call_s=call_s, noise=0.02)
         for instance, pairs in enumerate(done.ratios):
-            mine = [s["batch"] for s in done.samples if s["instance"] == instance and s["arm"] == "variant"]
+            mine = [s["batch"] for s in samples(done) if s["instance"] == instance and s["arm"] == "variant"]
             counts = np.unique(mine, return_counts=True)[1]
             assert len(set(counts.tolist())) == 1
             assert counts[0] % pairs.size == 0
@@ -185,7 +185,7 @@ def test_bursts_that_come_and_go_leave_the_control_at_one():
 def test_cold_calls_are_not_timed():
     done, _ = compared(Machine(), 2.0, RULES, warm_up=5.0, noise=0.01)
     assert done.steady == {"reference": True, "variant": True}
-    slowest = max(s["latency_s"] for s in done.samples if s["arm"] == "variant")
+    slowest = max(s["latency_s"] for s in samples(done) if s["arm"] == "variant")
     assert slowest < 0.005 * 1.6
 
 

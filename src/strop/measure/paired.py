@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -95,11 +95,22 @@ class Rules:
     seed: int
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A block as it was timed: of which instance, which block of the comparison, which arm, on which batches."""
+
+    instance: int
+    number: int
+    arm: str
+    batches: list[int]
+    block: Block
+
+
 @dataclass
 class Measurement:
     """What was measured. `ratios` holds the log ratios of each instance's pairs, `processes` the process of each."""
 
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
     ratios: list[np.ndarray] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
     openings: dict[str, list[Opening]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
@@ -123,11 +134,29 @@ class Measurement:
 
     def latencies(self, arm: str) -> list[np.ndarray]:
         """Return the latencies [s] of an arm, one vector an instance, in order of time."""
-        found: list[list[float]] = [[] for _ in self.ratios]
-        for sample in self.samples:
-            if sample["arm"] == arm:
-                found[sample["instance"]].append(sample["latency_s"])
-        return [np.asarray(values) for values in found]
+        found: list[list[np.ndarray]] = [[np.zeros(0)] for _ in self.ratios]
+        for turn in self.turns:
+            if turn.arm == arm:
+                found[turn.instance].append(turn.block.latency_s)
+        return [np.concatenate(series) for series in found]
+
+    def samples(self) -> dict[str, np.ndarray]:
+        """Return all timed calls as columns: instance, block, arm, batch, start_s and latency_s [s], shape (calls,).
+
+        `device_s` is among them if it was measured.
+        """
+        sizes = [len(turn.batches) for turn in self.turns]
+        blocks = [turn.block for turn in self.turns]
+        columns = {
+            "instance": np.repeat([turn.instance for turn in self.turns], sizes),
+            "block": np.repeat([turn.number for turn in self.turns], sizes),
+            "arm": np.repeat([turn.arm for turn in self.turns], sizes),
+            "batch": np.concatenate([turn.batches for turn in self.turns]),
+            "start_s": np.concatenate([block.start_s for block in blocks]),
+            "latency_s": np.concatenate([block.latency_s for block in blocks]),
+        }
+        on_device = [block.device_s for block in blocks if block.device_s is not None]
+        return columns | ({"device_s": np.concatenate(on_device)} if len(on_device) == len(blocks) else {})
 
 
 def measure(
@@ -237,8 +266,8 @@ class _Comparison:
         batches = self._rng.permutation(np.repeat(chosen, rounds))
         for part in map(np.ndarray.tolist, np.array_split(batches, max(1, round(len(batches) / calls)))):
             blocks = {name: self._block(name, part) for name in self._rng.permutation(ARMS).tolist()}
-            self._keep(blocks, part)
             self._observer.after_pair(part[-1], blocks)
+            self._keep(blocks, part)
             for name, block in blocks.items():
                 spent_s[name] += float(block.latency_s.sum())
         self._costs.pair_s.append(self._clock() - began)
@@ -255,20 +284,10 @@ class _Comparison:
 
     def _keep(self, blocks: dict[str, Block], batches: list[int]) -> None:
         done = self._done
-        number = len(done.blocks_s) // 2 - 1
+        number = len(done.turns) // 2
         for name, block in blocks.items():
-            for at, batch in enumerate(batches):
-                done.samples.append(
-                    {
-                        "instance": len(done.ratios),
-                        "block": number,
-                        "arm": name,
-                        "batch": batch,
-                        "start_s": float(block.start_s[at]),
-                        "latency_s": float(block.latency_s[at]),
-                        "device_s": None if block.device_s is None else float(block.device_s[at]),
-                    }
-                )
+            kept = replace(block, outputs=None)  # they may be large, and were looked at
+            done.turns.append(Turn(len(done.ratios), number, name, batches, kept))
             done.timed_s += float(block.latency_s.sum())
         done.calls += len(batches)
 

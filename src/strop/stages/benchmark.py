@@ -158,8 +158,6 @@ def _check_even(facts: dict[str, dict[str, Any]]) -> None:
 
 
 def _write_samples(job: Job, done: Measurement, items: int) -> None:
-    began = min(sample["start_s"] for sample in done.samples)
-    rows = [
-        {**sample, "run_id": job.id, "start_s": sample["start_s"] - began, "items": items} for sample in done.samples
-    ]
-    records.write("samples", rows, job.folder / "samples.parquet")
+    columns: dict[str, Any] = done.samples()
+    columns |= {"start_s": columns["start_s"] - columns["start_s"].min(), "run_id": job.id, "items": items}
+    records.write("samples", records.from_columns("samples", columns), job.folder / "samples.parquet")
