@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from simulated import Arm, Machine, bursts, compared, drifting, leaders, samples
 
-from strop.measure.paired import ARMS, BATCHES, Observer, Rules, draw
+from strop.measure.paired import ARMS, BATCHES, Block, Observer, Rules, draw
 from strop.stats.paired import paired_ratio
 
 RULES = Rules(instances=4, min_time_s=2.0, max_time_s=60.0, min_calls=40, max_calls=10**6, precision=0.05, seed=0)
@@ -192,9 +192,11 @@ def test_cold_calls_are_not_timed():
 def test_the_arm_that_never_gets_steady_is_named():
     class Restless(Arm):
         def block(self, batches, keep=False):
-            if self.name == "variant":
-                self.call_s = max(1e-5, self.call_s * 0.98)
-            return super().block(batches, keep)
+            parts = []
+            for batch in batches:
+                self.call_s *= 0.99 if self.name == "variant" else 1.0
+                parts.append(super().block([batch], keep))
+            return Block(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("start_s", "latency_s")))
 
     done, _ = compared(Machine(), 1.0, rules(instances=2, min_time_s=0.5, max_time_s=4.0, precision=0.5), arm=Restless)
     assert done.steady == {"reference": True, "variant": False}

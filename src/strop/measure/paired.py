@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from strop.compare import Outputs
 from strop.measure.split import FEWEST_CALLS, Costs, block_calls, pairs_wanted, sessions_wanted
-from strop.measure.warmup import warm_up
+from strop.measure.warmup import FEWEST_WINDOWS, warm_up
 from strop.stats.levels import Levels, levels
 from strop.stats.paired import Ratio, paired_ratio
 
@@ -199,7 +199,9 @@ class _Comparison:
             done.ratio = paired_ratio(done.ratios, done.processes)
             self._observer.after_instance(self._arms, done)
             now = self._clock()
-            done.stopped_by = self._stop(now - began + (now - instance_began) / 2)
+            next_s = now - instance_began - self._costs.last_process_s
+            next_s += float(np.median(self._costs.process_s)) if self._needs_process() else 0.0
+            done.stopped_by = self._stop(now - began + next_s / 2)
         return done
 
     def _batches_wanted(self) -> int:
@@ -215,7 +217,7 @@ class _Comparison:
         """
         done = self._done
         self._order = self._order[::-1] if len(done.ratios) % 2 else self._rng.permutation(ARMS).tolist()
-        new = not done.processes or self._in_process >= sessions_wanted(self._costs)
+        new = self._needs_process()
         began = self._clock()
         if new:
             for name in self._order:
@@ -226,6 +228,10 @@ class _Comparison:
             done.openings[name].append(self._arms[name].renew())
         self._costs.opened(self._clock() - began, new)
 
+    def _needs_process(self) -> bool:
+        """Return whether the next session belongs in new processes."""
+        return not self._done.processes or self._in_process >= sessions_wanted(self._costs, self._rules.instances)
+
     def _warm(self, chosen: Sequence[int]) -> float:
         """Warm both sessions up, and return how long a call takes then, as the mean of both arms [s]."""
         usual_s = []
@@ -235,8 +241,11 @@ class _Comparison:
             first_s = float(np.median(every.latency_s))
             window = list(chosen[: max(1, min(len(chosen), int(0.02 / max(first_s, 1e-9))))])
 
-            def once(arm: Arm = arm, calls: Sequence[int] = window) -> float:
-                return float(arm.block(calls).latency_s.sum())
+            first = arm.block(window * FEWEST_WINDOWS)  # so many at once: one lead-in serves them all
+            known = iter(first.latency_s.reshape(FEWEST_WINDOWS, -1).sum(axis=1).tolist())
+
+            def once(arm: Arm = arm, calls: Sequence[int] = window, known: Iterator[float] = known) -> float:
+                return next(known, None) or float(arm.block(calls).latency_s.sum())
 
             steady, windows_s = warm_up(once, WARMUP_SHARE * self._rules.max_time_s, self._clock)
             self._done.steady[name] &= steady

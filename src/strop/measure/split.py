@@ -1,8 +1,8 @@
 """How the time of a comparison is split over calls, blocks, sessions and processes.
 
 The counts follow Kalibera's and Jones's rule (`strop.stats.levels.best_count`): costs are those of the comparison
-itself, and so is the scatter of pairs, which is known soon. The scatter of sessions and processes is known too late in
-a comparison of some seconds to steer it; what it usually is was measured: docs/design/measurement.md.
+itself, and so is the scatter of pairs, which is known soon. The scatter of sessions and processes is known late in a
+comparison of some seconds; what it usually is was measured, and stands in: docs/design/measurement.md.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FEWEST_CALLS, MOST_CALLS = 2, 500  # of a block
 FIRST_PAIRS = 6  # of the first session, when nothing is known
 MOST_PAIRS = 32  # of a session
 MOST_SESSIONS = 8  # of a process
-USUAL_SESSION_SD = 0.01  # of the log ratio, between sessions [1]
-USUAL_PROCESS_SD = 0.005  # between processes
+USUAL_SESSION_SD = 0.007  # of the log ratio, between sessions [1]
+USUAL_PROCESS_SD = 0.0035  # between processes
 
 
 @dataclass
@@ -101,10 +101,15 @@ def pairs_wanted(costs: Costs, ratios: Sequence[np.ndarray], processes: Sequence
     return int(min(MOST_PAIRS, best, (share_s - session_s) / pair_s))
 
 
-def sessions_wanted(costs: Costs) -> int:
-    """Return the sessions that a process should have."""
+def sessions_wanted(costs: Costs, instances: int) -> int:
+    """Return the sessions that a process should have: at most so many that there are two processes.
+
+    Args:
+        costs: so far.
+        instances: fewest sessions of the comparison [1].
+    """
     if not costs.process_s or not costs.renew_s:
         return 2  # one of them tells what a session costs without a process
     session_s = float(np.median(costs.session_s)) + float(np.median(costs.pair_s)) * FIRST_PAIRS
     best = best_count(session_s, float(np.median(costs.process_s)), USUAL_SESSION_SD**2, USUAL_PROCESS_SD**2)
-    return round(min(MOST_SESSIONS, max(1, best)))
+    return round(min(MOST_SESSIONS, math.ceil(instances / 2), max(1, best)))
