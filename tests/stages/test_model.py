@@ -38,6 +38,8 @@ def test_a_factory_from_a_file_is_copied_and_gives_the_same_outputs(bench, point
     examples = Examples.read(artifact.file("examples/test.parquet"))
     first, again = (run(open_session(artifact, threads=1), examples.batch([0, 1])) for _ in range(2))
     assert np.array_equal(first["output_0"], again["output_0"])
+    assert not list(artifact.folder.rglob("*.pyc"))  # Python would write it anew, and the artifact's bytes would change
+    assert not any("pycache" in file.path for file in model.files)
 
 
 def test_a_state_dict_gives_the_weights(bench, points):

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -135,11 +136,16 @@ def make_module(folder: Path, spec: dict[str, Any]) -> torch.nn.Module:
 
 
 def _load_file(file: Path) -> ModuleType:
+    """Run a user's file, and leave no bytecode beside it: an artifact holds what its manifest lists, and nothing else."""
     found = importlib.util.spec_from_file_location(f"strop_factory_{file.parent.name}", file)
     assert found is not None
     assert found.loader is not None, "the name ends in .py"
     code = importlib.util.module_from_spec(found)
-    found.loader.exec_module(code)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        found.loader.exec_module(code)
+    finally:
+        sys.dont_write_bytecode = before
     return code
 
 
