@@ -136,7 +136,7 @@ def make_module(folder: Path, spec: dict[str, Any]) -> torch.nn.Module:
 
 
 def _load_file(file: Path) -> ModuleType:
-    """Run a user's file, and leave no bytecode beside it: an artifact holds what its manifest lists, and nothing else."""
+    """Run a user's file, and leave no bytecode beside it: an artifact holds what its manifest lists, no more."""
     found = importlib.util.spec_from_file_location(f"strop_factory_{file.parent.name}", file)
     assert found is not None
     assert found.loader is not None, "the name ends in .py"
