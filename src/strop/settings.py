@@ -117,7 +117,7 @@ class Quantize(Stage):
         "minmax", "activation ranges: `minmax`, `entropy` or `percentile`", ("minmax", "entropy", "percentile")
     )
     op_types: list[str] = setting(list, "operators to quantize; empty: all that the library knows")
-    reduce_range: bool = setting(False, "7-bit weights: no saturation on CPUs with AVX2 but without VNNI")
+    reduce_range: bool = setting(True, "7-bit weights: no saturation on CPUs with AVX2 but without VNNI")
     model_type: str = setting(
         "auto",
         "nncf: `transformer` treats attention and its masks with care; `auto`: if the graph has attention",

@@ -200,11 +200,16 @@ def test_a_sleeping_worker_burns_no_cpu(artifact, opened, format_):
     arm = opened(artifact(format_))
     arm.renew()
     pids = [arm.process_id(), template_of(arm)]
-    arm.block([0, 1, 2] * 50)
-    before, began = [cpu_s(pid) for pid in pids], time.perf_counter()
-    time.sleep(0.5)
-    slept_s = time.perf_counter() - began
-    assert all(cpu_s(pid) - used < 0.05 * slept_s for pid, used in zip(pids, before, strict=True))
+
+    def burnt():
+        arm.block([0, 1, 2] * 50)
+        before, began = [cpu_s(pid) for pid in pids], time.perf_counter()
+        time.sleep(0.5)
+        slept_s = time.perf_counter() - began
+        return max(cpu_s(pid) - used for pid, used in zip(pids, before, strict=True)) / slept_s
+
+    # A machine that is taken away counts as the process's time now and then; who spins does so after each block.
+    assert min(burnt() for _ in range(3)) < 0.05
 
 
 @linux

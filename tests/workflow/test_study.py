@@ -54,7 +54,10 @@ def test_results_are_as_the_interface_says(done):
     assert sum(row["recommended"] for row in summary) == 1
     for row in summary:
         assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
-        assert row["latency_p50_s"] <= row["latency_p90_s"] <= row["latency_p99_s"]
+        tails = [(row[f"latency_{q}_s"], row[f"latency_{q}_calls_needed"]) for q in ("p50", "p90", "p99", "p999")]
+        assert all((value is None) == (needed > 0) for value, needed in tails)  # too few calls for a tail is said
+        found = [value for value, _ in tails if value is not None]
+        assert found == sorted(found)
         assert row["mlflow_run_id"]
         samples = records.read("samples", done.results / "benchmark" / row["run_id"] / "samples.parquet").to_pylist()
         assert len(samples) == 2 * row["calls"]
