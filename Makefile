@@ -26,8 +26,9 @@ $(VENV)/.ready: envs/cpu.lock.txt pyproject.toml
 study: env  ## run the quickstart study and print its decision
 	snakemake --cores all --config study=quickstart
 
+# Two processes share the tests' files: most wait for processes that they start.
 test: env  ## run the whole test suite
-	python -m pytest
+	python -m pytest -n 2 --dist loadgroup
 
 check: env  ## formatter, linters, types, workflow lint
 	ruff format --check .

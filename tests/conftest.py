@@ -13,6 +13,15 @@ settings.register_profile("shared_machine", deadline=None)  # a neighbour's burs
 settings.load_profile("shared_machine")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in the same hook
+def pytest_collection_modifyitems(items):
+    """Keep a file's tests in one process, and all of the workflow, which come first: they take longest."""
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group("workflow" if folder == "workflow" else item.path.stem))
+    items.sort(key=lambda item: item.path.parent.name != "workflow")
+
+
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch):
     """Tests see no tracking server and no failure policy of whoever runs them."""

@@ -256,7 +256,8 @@ def _client_class() -> Any:
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
-    logging.getLogger("alembic").setLevel(logging.ERROR)
+    for name in ("alembic", "mlflow"):  # MLflow reads its variable only once, and another may have imported it first
+        logging.getLogger(name).setLevel(logging.ERROR)
     return MlflowClient
 
 
