@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from digits import make_digits
 from hypothesis import settings
 from support import TEXT_MODEL, Bench
 
@@ -49,3 +50,9 @@ def text_bench(tmp_path_factory):
     made.onnx = made.step("export", "onnx", made.torch, made.torch, min_cosine=0.999)
     assert made.onnx.status == "ok", made.onnx.error
     return made
+
+
+@pytest.fixture(scope="session")
+def digits_bench(tmp_path_factory):
+    """A trained network of convolutions with its train split, for all tests to read."""
+    return make_digits(tmp_path_factory.mktemp("digits"))

@@ -54,16 +54,19 @@ class Bench:
     def artifact(self, manifest: Manifest) -> Artifact:
         return Artifact(self.results / manifest.key)
 
-    def dataset(self, columns: dict[str, list[np.ndarray]], labels=None, calibration: int = 8) -> Manifest:
-        """Write examples as a dataset artifact: the first `calibration` rows calibrate, the others test."""
+    def dataset(
+        self, columns: dict[str, list[np.ndarray]], labels=None, calibration: int = 8, train: int = 0
+    ) -> Manifest:
+        """Write examples as a dataset artifact: the first rows calibrate, the next `train`, the others test."""
         total = len(next(iter(columns.values())))
         examples = Examples(
             [f"row:{row}" for row in range(total)], columns, None if labels is None else np.asarray(labels)
         )
         job = self.job("dataset", "arrays", {}, {})
-        if calibration:
-            examples.take(list(range(calibration))).write(job.folder / "calibration.parquet")
-        examples.take(list(range(calibration, total))).write(job.folder / "test.parquet")
+        ends = {"calibration": range(calibration), "train": range(calibration, calibration + train)}
+        for name, rows in {**ends, "test": range(calibration + train, total)}.items():
+            if rows:
+                examples.take(list(rows)).write(job.folder / f"{name}.parquet")
         manifest = Manifest(job.id, "dataset", "arrays", {}, {}, files=list_files(job.folder))
         write_manifest(manifest, job.folder)
         return manifest

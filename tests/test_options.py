@@ -19,7 +19,7 @@ CONF = Path(__file__).parents[1] / "conf"
 
 @pytest.mark.parametrize(("stage", "name"), sorted(OPTIONS))
 def test_option_has_a_function_that_takes_settings_of_its_stage(stage, name):
-    function = getattr(importlib.import_module(f"strop.stages.{stage}"), name)
+    function = getattr(importlib.import_module(option(stage, name).module), name)
     keywords = tuple(p.name for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY)
     fields = {field.name for field in dataclasses.fields(STAGE_SETTINGS[stage])}
     assert reads(stage, name) == keywords

@@ -41,7 +41,7 @@ def test_a_table_of_version_1_is_read_with_nulls_for_what_it_lacks(tmp_path):
     pq.write_table(old.replace_schema_metadata({"strop_table": "samples", "strop_version": "1"}), path)
     found = records.read("samples", path).to_pylist()[0]
     assert (found["latency_s"], found["batch"]) == (0.25, None)
-    assert records.VERSION == 2
+    assert records.VERSION == 3
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"nonsense" * 100])
@@ -56,15 +56,15 @@ def test_damaged_file_is_one_line(tmp_path, content):
 
 def test_interface_of_the_summary():
     """DESIGN names these columns; others read them."""
-    wanted = """study variant variant_id run_id model prune export quantize compile engine format device scenario
-    batch_size status error latency_p50_s latency_p90_s latency_p99_s throughput_per_s speedup speedup_low speedup_high
+    wanted = """study variant variant_id run_id model prune export optimize quantize compile engine format device
+    scenario batch_size status error latency_p50_s latency_p90_s latency_p99_s throughput_per_s speedup speedup_low speedup_high
     metric quality quality_drop quality_drop_high fidelity size_bytes peak_memory_bytes build_s load_s first_call_s
     noisy feasible pareto recommended mlflow_run_id
 
     latency_p999_s latency_p50_calls_needed latency_p90_calls_needed latency_p99_calls_needed latency_p999_calls_needed
     reference_latency_p50_s compile_s processes block_calls block_s switch_s overhead_s sd_process sd_session sd_pair
     load_memory_bytes running_memory_bytes gpu_memory_bytes energy_per_item_j energy_reason affinity
-    limits_verdict control_low control_high tie_group"""
+    limits_verdict control_low control_high tie_group warnings"""
     assert set(wanted.split()) <= set(records.SUMMARY.names)
     assert records.SAMPLES.names == [
         "run_id",

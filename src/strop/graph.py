@@ -26,6 +26,7 @@ INTEGER_OPS = frozenset(
 QUANTIZED_OPS = INTEGER_OPS | {
     "QuantizeLinear",
     "DequantizeLinear",
+    "GatherBlockQuantized",
     "DynamicQuantizeLinear",
     "DynamicQuantizeLSTM",
     "QAttention",
@@ -95,6 +96,21 @@ def node_counts(model: Any) -> dict[str, int]:
     return dict(Counter(node.op_type for node in walk(model.graph)).most_common())
 
 
+def compared(before: dict[str, int], after: dict[str, int]) -> dict[str, dict[str, int]]:
+    """Return what a manifest says of a graph that was rewritten: `nodes_before` and `nodes` by type, and `fusions`.
+
+    The last is type -> how many more (or, below 0, fewer) there are after, of those that changed, gains first:
+    `{"SkipLayerNormalization": 12, "LayerNormalization": -12, "Add": -12}` tells what was fused into what.
+    """
+    found = {name: after.get(name, 0) - before.get(name, 0) for name in before | after}
+    order = sorted(found, key=lambda name: (-found[name], name))
+    return {
+        "nodes_before": before,
+        "nodes": after,
+        "fusions": {name: found[name] for name in order if found[name]},
+    }
+
+
 def is_quantized(model: Any) -> bool:
     """Return whether the model computes or carries quantized values already."""
     return any(node.op_type in QUANTIZED_OPS for node in walk(model.graph))
@@ -104,8 +120,10 @@ def graph_precision(model: Any) -> str:
     """Return `int8`, `int4`, `f16`, `bf16` or `f32`: the lowest precision that a part of the model uses."""
     import onnx
 
-    if any(node.op_type == "MatMulNBits" for node in walk(model.graph)):
-        return "int4"
+    blocks = [node for node in walk(model.graph) if node.op_type in ("MatMulNBits", "GatherBlockQuantized")]
+    if blocks:
+        bits = [item.i for node in blocks for item in node.attribute if item.name == "bits"]
+        return f"int{min(bits, default=4)}"
     if is_quantized(model):
         return "int8"
     types = {tensor.data_type for tensor in _initializers(model.graph)}

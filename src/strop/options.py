@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from strop.errors import StropError, nearest
 
-CHAIN_STAGES = ("model", "prune", "export", "quantize", "compile", "engine")
+CHAIN_STAGES = ("model", "prune", "export", "optimize", "quantize", "compile", "engine")
+TRANSFORMS = CHAIN_STAGES[1:]
 NEEDS_ENGINE = frozenset({"onnx", "openvino"})
 
 
@@ -24,6 +25,7 @@ class Option:
         device: `cuda` if it needs such a device.
         before: options (as `stage` or `stage=option`) that cannot follow it, each with the reason.
         uses_calibration: it reads calibration examples.
+        part: module of the stage's package that holds its function; empty: the stage is one module.
     """
 
     stage: str
@@ -34,6 +36,12 @@ class Option:
     device: str | None = None
     before: dict[str, str] = field(default_factory=dict)
     uses_calibration: bool = False
+    part: str = ""
+
+    @property
+    def module(self) -> str:
+        """Name of the module that holds the option's function."""
+        return f"strop.stages.{self.stage}" + (f".{self.part}" if self.part else "")
 
 
 _TORCHAO = "torchao's packed tensors have no form there"
@@ -50,12 +58,32 @@ OPTIONS: dict[tuple[str, str], Option] = {
         Option("model", "transformers", returns="torch", requires=("torch", "transformers")),
         Option("model", "factory", returns="torch", requires=("torch",)),
         Option("model", "onnx", returns="onnx", requires=("onnx", "onnxruntime")),
-        Option("prune", "magnitude", ("torch",), "torch", ("torch",)),
+        Option("prune", "magnitude", ("torch",), "torch", ("torch",), part="sparse"),
+        Option("prune", "two_four", ("torch",), "torch", ("torch",), part="sparse"),
+        Option("prune", "structured", ("torch",), "torch", ("torch", "torch_pruning"), part="structured"),
         Option("export", "onnx", ("torch",), "onnx", ("torch", "onnx", "onnxscript", "onnxruntime")),
         Option("export", "optimum", ("torch",), "onnx", ("torch", "optimum", "onnxruntime")),
-        Option("quantize", "ort_int8_dynamic", ("onnx",), "onnx", ("onnx", "onnxruntime")),
-        Option("quantize", "ort_int8_static", ("onnx",), "onnx", ("onnx", "onnxruntime"), uses_calibration=True),
-        Option("quantize", "nncf_int8", ("onnx",), "openvino", ("nncf", "openvino"), uses_calibration=True),
+        Option("optimize", "onnxslim", ("onnx",), "onnx", ("onnx", "onnxslim")),
+        Option("optimize", "ort_transformers", ("onnx",), "onnx", ("onnx", "onnxruntime", "sympy")),
+        Option("optimize", "onnxscript_fusions", ("onnx",), "onnx", ("onnx", "onnxscript")),
+        Option("optimize", "conv_bn", ("torch",), "torch", ("torch",)),
+        Option("quantize", "ort_int8_dynamic", ("onnx",), "onnx", ("onnx", "onnxruntime"), part="onnx_int8"),
+        Option(
+            "quantize",
+            "ort_int8_static",
+            ("onnx",),
+            "onnx",
+            ("onnx", "onnxruntime"),
+            uses_calibration=True,
+            part="onnx_int8",
+        ),
+        Option("quantize", "ort_int4", ("onnx",), "onnx", ("onnx", "onnxruntime"), part="onnx_weights"),
+        Option("quantize", "ort_int8_weights", ("onnx",), "onnx", ("onnx", "onnxruntime"), part="onnx_weights"),
+        Option("quantize", "onnx_fp16", ("onnx",), "onnx", ("onnx", "onnxruntime", "onnx_ir"), part="onnx_float"),
+        Option("quantize", "onnx_bf16", ("onnx",), "onnx", ("onnx", "onnxruntime", "onnx_ir"), part="onnx_float"),
+        Option(
+            "quantize", "nncf_int8", ("onnx",), "openvino", ("nncf", "openvino"), uses_calibration=True, part="openvino"
+        ),
         Option(
             "quantize",
             "torchao_int8_dynamic",
@@ -63,15 +91,19 @@ OPTIONS: dict[tuple[str, str], Option] = {
             "torch",
             ("torch", "torchao"),
             before={"export": _TORCHAO, "compile=torchscript": _TORCHAO},
+            part="torch",
         ),
-        Option("quantize", "bf16", ("torch",), "torch", ("torch",), before={"export": _BF16}),
+        Option("quantize", "bf16", ("torch",), "torch", ("torch",), before={"export": _BF16}, part="torch"),
         Option("compile", "torchscript", ("torch",), "torchscript", ("torch",)),
         Option("compile", "inductor", ("torch",), "torch_compile", ("torch",)),
+        Option("compile", "torch_export", ("torch",), "torch_export", ("torch",)),
         Option("compile", "aot_inductor", ("torch",), "aot_inductor", ("torch",)),
         Option("engine", "onnxruntime", ("onnx",), "ort", ("onnxruntime",)),
         Option("engine", "onnxruntime_cuda", ("onnx",), "ort", ("onnxruntime",), device="cuda"),
         Option("engine", "onnxruntime_tensorrt", ("onnx",), "ort", ("onnxruntime",), device="cuda"),
+        Option("engine", "onnxruntime_openvino", ("onnx",), "ort", ("onnxruntime",)),
         Option("engine", "openvino", ("onnx", "openvino"), "openvino", ("openvino",)),
+        Option("engine", "openvino_blob", ("onnx", "openvino"), "openvino", ("openvino",)),
         Option("engine", "tensorrt", ("onnx",), "tensorrt", ("tensorrt",), device="cuda"),
         Option("evaluate", "classification"),
         Option("benchmark", "single_stream"),

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from strop.errors import StropError
 
-VERSION = 2
+VERSION = 3
 
 SAMPLES = pa.schema(
     [
@@ -49,6 +49,7 @@ VARIANTS = pa.schema(
         ("dataset", pa.string()),
         ("prune", pa.string()),
         ("export", pa.string()),
+        ("optimize", pa.string()),
         ("quantize", pa.string()),
         ("compile", pa.string()),
         ("engine", pa.string()),
@@ -71,6 +72,7 @@ SUMMARY = pa.schema(
         ("dataset", pa.string()),
         ("prune", pa.string()),
         ("export", pa.string()),
+        ("optimize", pa.string()),
         ("quantize", pa.string()),
         ("compile", pa.string()),
         ("engine", pa.string()),
@@ -84,6 +86,7 @@ SUMMARY = pa.schema(
         ("batch_size", pa.int32()),
         ("status", pa.string()),
         ("error", pa.string()),
+        ("warnings", pa.string()),  # what the audits of the chain's artifacts found, a line each
         ("log", pa.string()),
         ("repeat", pa.string()),
         ("latency_mean_s", pa.float64()),

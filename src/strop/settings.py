@@ -88,13 +88,37 @@ class Dataset(Stage):
 
 
 @dataclass(frozen=True)
-class Prune(Stage):
-    """Set weights to zero."""
+class Recover:
+    """Training after pruning, on the train split: what was removed stays removed."""
 
-    amount: float = setting(0.0, "share of the weights that are set to zero [1]")
-    scope: str = setting(
-        "global", "`global`: one threshold for all layers; `layer`: the same share of each layer", ("global", "layer")
+    epochs: int = setting(0, "times through the train split; 0: no training [1]")
+    learning_rate: float = setting(
+        5e-5, "of AdamW, at its highest: it rises over the first tenth of the steps, then falls to 0"
     )
+    batch_size: int = setting(32, "examples of one step [1]")
+    distill: float = setting(0.5, "share of the loss that follows the reference's answers; the rest follows labels [1]")
+    temperature: float = setting(2.0, "divides the logits that are compared with the reference's [1]")
+    held_out: float = setting(0.1, "share of the train split that chooses the best epoch, and is not trained on [1]")
+    seed: int = setting(0, "seed of what is held out, of the order, and of dropout")
+
+
+@dataclass(frozen=True)
+class Prune(Stage):
+    """Take weights out, as zeros or for good."""
+
+    amount: float = setting(0.0, "magnitude, structured: share of the weights or channels that go [1]")
+    scope: str = setting(
+        "global",
+        "magnitude, structured: `global`: one threshold for all layers; `layer`: the same share of each layer",
+        ("global", "layer"),
+    )
+    round_to: int = setting(
+        8, "structured: channels that stay in a layer are a multiple of this; narrower layers stay whole [1]"
+    )
+    keep: list[str] = setting(
+        list, "structured: names of layers whose channels all stay; `*` stands for any letters, `?` for one"
+    )
+    recover: Recover = setting(Recover, "training afterwards")
     min_cosine: float = setting(0.5, "outputs less like the reference's than this are `wrong_output` [1]")
 
 
@@ -103,6 +127,25 @@ class Export(Stage):
     """Write the torch model as a graph file."""
 
     opset: int = setting(18, "version of ONNX's operator set")
+    min_cosine: float = setting(0.999, "outputs less like the reference's than this are `wrong_output` [1]")
+
+
+@dataclass(frozen=True)
+class Optimize(Stage):
+    """Rewrite the graph without changing what it computes."""
+
+    model_type: str = setting(
+        "auto",
+        "ort_transformers: whose patterns to look for; `auto`: by the model's configuration, else `bert`",
+        ("auto", "bart", "bert", "clip", "gpt2", "gpt_neox", "phi", "qwen3", "swin", "t5", "vit"),
+    )
+    num_heads: int = setting(0, "ort_transformers: attention heads; 0: by the model's configuration or its graph [1]")
+    hidden_size: int = setting(0, "ort_transformers: width of the states; 0: as `num_heads` [1]")
+    level: str = setting(
+        "extended",
+        "ort_transformers: ONNX Runtime's own fusions that come first: `disabled`, `basic` or `extended`",
+        ("disabled", "basic", "extended"),
+    )
     min_cosine: float = setting(0.999, "outputs less like the reference's than this are `wrong_output` [1]")
 
 
@@ -116,8 +159,32 @@ class Quantize(Stage):
     calibration_method: str = setting(
         "minmax", "activation ranges: `minmax`, `entropy` or `percentile`", ("minmax", "entropy", "percentile")
     )
+    calibration_percentile: float = setting(
+        99.999, "ort_int8_static by `percentile`: share of a tensor's values that its range holds [%]"
+    )
+    activation_type: str = setting(
+        "uint8", "ort_int8_static: type of the quantized activations: `uint8` or `int8`", ("uint8", "int8")
+    )
     op_types: list[str] = setting(list, "operators to quantize; empty: all that the library knows")
     reduce_range: bool = setting(True, "7-bit weights: no saturation on CPUs with AVX2 but without VNNI")
+    block_size: int = setting(
+        32, "ort_int4, ort_int8_weights: weights of a column that share a scale: 16, 32, 64, 128 or 256 [1]"
+    )
+    symmetric: bool = setting(False, "ort_int4, ort_int8_weights: no zero points beside the scales")
+    accuracy_level: str = setting(
+        "auto",
+        "ort_int4, ort_int8_weights: least precision of the activations inside of a product; `auto`: float32",
+        ("auto", "f32", "f16", "bf16", "int8"),
+    )
+    keep_float: list[str] = setting(
+        list, "ONNX options: names of nodes that stay in float32; `*` stands for any letters, `?` for one"
+    )
+    keep_sensitive: int = setting(
+        0,
+        "ONNX options: so many layers stay in float32, those that lose most when they alone are quantized; "
+        "measured on calibration examples [1]",
+    )
+    sensitivity_time_s: float = setting(300.0, "longest time of measuring which layers lose most [s]")
     model_type: str = setting(
         "auto",
         "nncf: `transformer` treats attention and its masks with care; `auto`: if the graph has attention",
@@ -131,7 +198,14 @@ class Compile(Stage):
     """Compile the torch model."""
 
     dynamic: bool = setting(True, "one program for all shapes instead of one per shape")
-    mode: str = setting("default", "torch.compile's mode", ("default", "reduce-overhead", "max-autotune"))
+    mode: str = setting(
+        "default",
+        "torch.compile's mode: `reduce-overhead` captures CUDA graphs, `max-autotune` times kernels while it compiles",
+        ("default", "reduce-overhead", "max-autotune"),
+    )
+    optimize_for_inference: bool = setting(
+        False, "TorchScript: weights in the layout of the CPU's library, fused operators; done each time it is loaded"
+    )
     min_cosine: float = setting(
         0.999,
         "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]",
@@ -150,7 +224,23 @@ class Engine(Stage):
         "OpenVINO: precision of what is not quantized: `f32`, `bf16`, `f16` or `auto`",
         ("f32", "bf16", "f16", "auto"),
     )
+    file_format: str = setting(
+        "onnx", "ONNX Runtime: `onnx`, or `ort`, which a build without ONNX's reader loads, too", ("onnx", "ort")
+    )
+    spinning: bool = setting(True, "ONNX Runtime: threads without work wait awake for a while before they sleep")
+    execution: str = setting(
+        "sequential",
+        "ONNX Runtime: `sequential`: all threads in one operator; `parallel`: one each, branches side by side",
+        ("sequential", "parallel"),
+    )
+    performance_hint: str = setting(
+        "none",
+        "OpenVINO: lets it choose `streams` for one call's time or for many calls at once",
+        ("none", "latency", "throughput"),
+    )
+    streams: int = setting(1, "OpenVINO, without a performance hint: calls at once that share the threads [1]")
     workspace_bytes: int = setting(2**30, "TensorRT: scratch memory that the builder may use [byte]")
+    tf32: bool = setting(False, "TensorRT: products of float32 in TensorFloat-32, which keeps 10 bits of each factor")
     min_cosine: float = setting(
         0.999,
         "outputs less like the reference's than this are `wrong_output`; a lower value of a step before holds on [1]",
@@ -229,6 +319,7 @@ class Config:
     dataset: Dataset = setting(Dataset, "")
     prune: Prune = setting(Prune, "")
     export: Export = setting(Export, "")
+    optimize: Optimize = setting(Optimize, "")
     quantize: Quantize = setting(Quantize, "")
     compile: Compile = setting(Compile, "")
     engine: Engine = setting(Engine, "")
@@ -247,6 +338,7 @@ STAGE_SETTINGS: dict[str, type] = {
     "dataset": Dataset,
     "prune": Prune,
     "export": Export,
+    "optimize": Optimize,
     "quantize": Quantize,
     "compile": Compile,
     "engine": Engine,

@@ -119,9 +119,14 @@ class Page(html.parser.HTMLParser):
 def made(tmp_path_factory):
     """Return folder, page, rows and latencies of a study with two loads, a failure and names that try to break out."""
     results = tmp_path_factory.mktemp("results")
-    rows = [row("eager", 1.0), row("int8", 2.5, **MEASURED), row(EVIL, 1.75), row("int8", 3.5, batch_size=8),
-            row("broken", status="crashed", error="<script>boom</script>", log="logs/<1>.log", repeat="strop step 1"),
-            row("silent", status="timeout")]  # fmt: skip
+    rows = [
+        row("eager", 1.0),
+        row("int8", 2.5, warnings="int8 <saturates> here", **MEASURED),
+        row(EVIL, 1.75),
+        row("int8", 3.5, batch_size=8),
+        row("broken", status="crashed", error="<script>boom</script>", log="logs/<1>.log", repeat="strop step 1"),
+        row("silent", status="timeout"),
+    ]
     timings = {}
     for one in rows[:2]:
         timings[one["run_id"]], samples = samples_of(one)
@@ -206,8 +211,9 @@ def test_the_page_gives_energy_and_gpu_memory_where_they_were_measured():
     assert overhead_words([row("a", overhead_s=2e-6), row("b", overhead_s=13e-6)]) == "strop adds 2 to 13 µs to a call."
 
 
-def test_the_page_lists_failures_and_what_was_skipped(made):
+def test_the_page_lists_warnings_failures_and_what_was_skipped(made):
     _, page, _, _ = made
+    assert "int8: int8 <saturates> here" in page.text.partition("Warnings")[2].partition("Failures")[0]
     failed = page.text.partition("Failures")[2]
     assert re.search(r"broken crashed <script>boom</script> logs/<1>\.log strop step 1", failed)
     assert re.search(r"silent timeout no error text", failed)

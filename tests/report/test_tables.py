@@ -167,6 +167,19 @@ def test_a_failure_is_listed_once_with_all_its_variants():
     assert len(found) == 2
 
 
+def test_a_warning_is_printed_once_with_all_its_variants(finished):
+    plan, results = finished
+    assert "Warnings" not in printed_study(plan, results)
+    rows = [
+        row("eager", 1.0),
+        row("b", 2.0, warnings="it saturates\nit is half float"),
+        row("a", 3.0, warnings="it saturates"),
+    ]
+    records.write("summary", decide(rows, {}, "speedup"), results / "studies" / "s" / "summary.parquet")
+    text = printed_study(plan, results)
+    assert "Warnings\n  a, b: it saturates\n  b: it is half float\n" in text
+
+
 @pytest.fixture
 def finished(tmp_path):
     """Return the plan and results of a study with a failure of two variants and a skipped combination."""

@@ -38,8 +38,9 @@ def predictions(results, key, scores, ids=None):
 def measured(results):
     files = (File("model.onnx", 100, "0"), File("model.onnx_data", 900, "0"))
     step(results, "model/m", seconds=50.0)
-    step(results, "quantize/q", seconds=2.0)
-    step(results, "engine/e", seconds=3.0, files=files)
+    audit = {"audit": {"warnings": ["it saturates", "it is half float"]}}
+    step(results, "quantize/q", seconds=2.0, details=audit)
+    step(results, "engine/e", seconds=3.0, files=files, details={"audit": {"warnings": ["it saturates"]}})
     step(results, "benchmark/b", details={"speedup": 2.0, "speedup_low": 1.9, "speedup_high": float("nan"), "calls": 9})
     step(results, "track/t", details={"mlflow_run_id": "r"})
 
@@ -50,6 +51,7 @@ def test_a_measured_run_has_all_its_numbers(tmp_path, run):
     predictions(tmp_path, "evaluate/int8", [1] * 88 + [0] * 12)
     row = run_row(run, tmp_path, "study")
     assert (row["status"], row["speedup"], row["calls"], row["mlflow_run_id"]) == ("ok", 2.0, 9, "r")
+    assert row["warnings"] == "it saturates\nit is half float"
     assert row["speedup_high"] is None  # not a number is no number
     assert row["size_bytes"] == 1000  # with the side-car
     assert row["build_s"] == 5.0  # everyone needs the model

@@ -22,7 +22,7 @@ rule benchmark:
         slurm_extra="'--exclusive'",
     params:
         step=step_of("benchmark"),
-        code=source_digest("strop.stages.benchmark"),
+        code=code_of("benchmark"),
         versions=versions_of("benchmark"),
     script:
         "../scripts/stage.py"

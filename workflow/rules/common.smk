@@ -4,6 +4,7 @@ from pathlib import Path
 
 from strop.ids import digest, source_digest
 from strop.machine import versions
+from strop.options import option
 from strop.tracking import tracking_uri
 from strop.workflow import begin, end
 
@@ -14,6 +15,7 @@ STAGES = (
     "model",
     "prune",
     "export",
+    "optimize",
     "quantize",
     "compile",
     "engine",
@@ -50,6 +52,14 @@ def upstream_of(stage):
 def versions_of(stage):
     look_up = step_of(stage)
     return lambda wildcards: versions(tuple(look_up(wildcards)["requires"]))
+
+
+def code_of(stage):
+    """Digest of the code of a step's option: a change to another option's module reruns nothing of it."""
+    look_up = step_of(stage)
+    return lambda wildcards: source_digest(
+        option(stage, look_up(wildcards)["option"]).module
+    )
 
 
 def threads_of(stage):

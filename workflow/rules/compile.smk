@@ -20,7 +20,7 @@ rule compile:
         runtime=minutes_of("compile"),
     params:
         step=step_of("compile"),
-        code=source_digest("strop.stages.compile"),
+        code=code_of("compile"),
         versions=versions_of("compile"),
     script:
         "../scripts/stage.py"

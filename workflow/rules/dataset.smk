@@ -20,7 +20,7 @@ rule dataset:
         runtime=minutes_of("dataset"),
     params:
         step=step_of("dataset"),
-        code=source_digest("strop.stages.dataset"),
+        code=code_of("dataset"),
         versions=versions_of("dataset"),
     script:
         "../scripts/stage.py"

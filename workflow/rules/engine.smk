@@ -20,7 +20,7 @@ rule engine:
         runtime=minutes_of("engine"),
     params:
         step=step_of("engine"),
-        code=source_digest("strop.stages.engine"),
+        code=code_of("engine"),
         versions=versions_of("engine"),
     script:
         "../scripts/stage.py"

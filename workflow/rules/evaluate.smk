@@ -20,7 +20,7 @@ rule evaluate:
         runtime=minutes_of("evaluate"),
     params:
         step=step_of("evaluate"),
-        code=source_digest("strop.stages.evaluate"),
+        code=code_of("evaluate"),
         versions=versions_of("evaluate"),
     script:
         "../scripts/stage.py"

@@ -20,7 +20,7 @@ rule export:
         runtime=minutes_of("export"),
     params:
         step=step_of("export"),
-        code=source_digest("strop.stages.export"),
+        code=code_of("export"),
         versions=versions_of("export"),
     script:
         "../scripts/stage.py"

@@ -20,7 +20,7 @@ rule model:
         runtime=minutes_of("model"),
     params:
         step=step_of("model"),
-        code=source_digest("strop.stages.model"),
+        code=code_of("model"),
         versions=versions_of("model"),
     script:
         "../scripts/stage.py"

@@ -1,4 +1,4 @@
-"""Set weights of the torch model to zero.
+"""Take weights out of the torch model, and train what is left.
 
 Reads:   the artifact before it in the chain
 Writes:  <results>/prune/{prune_id}/: manifest.json; if the status is ok also weights, model.json
@@ -20,7 +20,7 @@ rule prune:
         runtime=minutes_of("prune"),
     params:
         step=step_of("prune"),
-        code=source_digest("strop.stages.prune"),
+        code=code_of("prune"),
         versions=versions_of("prune"),
     script:
         "../scripts/stage.py"

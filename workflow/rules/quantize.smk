@@ -20,7 +20,7 @@ rule quantize:
         runtime=minutes_of("quantize"),
     params:
         step=step_of("quantize"),
-        code=source_digest("strop.stages.quantize"),
+        code=code_of("quantize"),
         versions=versions_of("quantize"),
     script:
         "../scripts/stage.py"

@@ -12,7 +12,7 @@ from strop import machine
 from strop.columns import TIMED_LIMITS
 from strop.decide import check_question
 from strop.ids import PACKAGE, digest
-from strop.options import CHAIN_STAGES, Option, option
+from strop.options import CHAIN_STAGES, TRANSFORMS, Option, option
 from strop.plan.chain import NoChain, format_of, resolve
 from strop.plan.compose import Composed, Composer
 from strop.plan.content import local_content
@@ -21,8 +21,7 @@ from strop.plan.sweep import Sweep, make_sweep
 from strop.settings import NOT_IN_IDS
 
 PLAN_VERSION = 1
-ON_DEVICE = frozenset({"engine", "evaluate", "benchmark"})
-TRANSFORMS = ("prune", "export", "quantize", "compile", "engine")
+ON_DEVICE = frozenset({"compile", "engine", "evaluate", "benchmark"})
 SHOWN = ("model", "dataset", *TRANSFORMS)
 
 
@@ -123,11 +122,13 @@ def _chain_or_reason(at: Composed) -> list[Option] | str:
 @functools.cache
 def reads(stage: str, method: str) -> tuple[str, ...]:
     """Return the settings that an option's function takes: its keyword-only parameters, read without importing it."""
-    tree = ast.parse((PACKAGE / "stages" / f"{stage}.py").read_text(encoding="utf-8"))
+    module = option(stage, method).module
+    path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == method:
             return tuple(argument.arg for argument in node.args.kwonlyargs)
-    raise LookupError(f"strop.stages.{stage} has no function '{method}'")
+    raise LookupError(f"{module} has no function '{method}'")
 
 
 def _add_step(

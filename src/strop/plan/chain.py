@@ -15,8 +15,8 @@ def resolve(methods: dict[str, str], problem: Callable[[Option], str | None]) ->
     """Order the options of a combination, with the export that the formats need put in.
 
     Args:
-        methods: stage -> method for `model`, `prune`, `export`, `quantize`, `compile`, `engine`; `none` leaves a
-            stage out, and `auto` for export puts the exporter `onnx` in where the next option needs it.
+        methods: stage -> method for each of `CHAIN_STAGES`; `none` leaves a stage out, and `auto` for export puts
+            the exporter `onnx` in where the next option needs it.
         problem: returns why an option cannot work on this machine, or None.
 
     Raises:
@@ -26,7 +26,7 @@ def resolve(methods: dict[str, str], problem: Callable[[Option], str | None]) ->
     chosen = {stage: option(stage, name) for stage, name in methods.items() if name not in ("none", "auto")}
     export = chosen.get("export") or (option("export", "onnx") if methods["export"] == "auto" else None)
     chain = [chosen["model"]]
-    for stage in ("prune", "quantize", "compile", "engine"):
+    for stage in ("prune", "optimize", "quantize", "compile", "engine"):
         if stage in chosen:
             _append(chain, chosen[stage], export)
     if methods["export"] not in ("none", "auto") and export is not None and export not in chain:
@@ -66,7 +66,11 @@ def _must_run(chain: list[Option]) -> None:
     given = format_of(chain)
     if given in NEEDS_ENGINE and last.stage != "engine":
         fitting = [item for item in OPTIONS.values() if item.stage == "engine" and given in item.accepts]
-        words = " or ".join(f"engine={item.name}" for item in fitting if item.device is None)
+        first: dict[tuple[str, ...], str] = {}  # of each runtime, its plain form
+        for item in fitting:
+            if item.device is None:
+                first.setdefault(item.requires, f"engine={item.name}")
+        words = " or ".join(first.values())
         raise NoChain(f"{last.stage}={last.name} gives {given}, which needs an engine; add {words}")
 
 

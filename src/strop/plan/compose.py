@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import StropError, nearest, one_line
-from strop.settings import GROUPS, Config, Source, Study
+from strop.settings import GROUPS, Config, Recover, Source, Study
 
 Choices = dict[str, str]
 
@@ -171,7 +171,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 def _names_in(class_name: str) -> list[str]:
     """Return the names of the settings in a class of `strop.settings`."""
-    known = {cls.__name__: cls for cls in (Config, Study, Source, *GROUPS.values())}
+    known = {cls.__name__: cls for cls in (Config, Study, Source, Recover, *GROUPS.values())}
     return list(_hints(known[class_name])) if class_name in known else []
 
 

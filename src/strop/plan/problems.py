@@ -5,7 +5,11 @@ from __future__ import annotations
 from strop.machine import missing_package
 from strop.options import Option
 
-PROVIDERS = {"onnxruntime_cuda": "CUDAExecutionProvider", "onnxruntime_tensorrt": "TensorrtExecutionProvider"}
+PROVIDERS = {
+    "onnxruntime_cuda": "CUDAExecutionProvider",
+    "onnxruntime_tensorrt": "TensorrtExecutionProvider",
+    "onnxruntime_openvino": "OpenVINOExecutionProvider",
+}
 
 
 def option_problem(item: Option, kind: str) -> str | None:

@@ -11,7 +11,7 @@ from strop.columns import COLUMNS, groups, value_of, with_interval
 from strop.decide import control, losers, sentence
 from strop.machine import machine_facts
 from strop.report.measured import how_measured, overhead_words, quantile_cell
-from strop.report.tables import failures, in_order, load_of, marks, state
+from strop.report.tables import failures, in_order, load_of, marks, state, warned
 
 Row = dict[str, Any]
 Plots = dict[str, dict[str, Any] | None]
@@ -48,6 +48,7 @@ def page(
         machine=machine_facts(),
         threads=sorted({row["threads"] for row in rows}),
         sections=sections,
+        warned=warned(rows),
         failures=failures(rows),
         skipped=skipped,
         scripts=_script(vl_convert.javascript_bundle(LIBRARY)),

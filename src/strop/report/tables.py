@@ -156,6 +156,16 @@ def failures(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def warned(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """Return what audits warn of, each sentence once, with the names of the variants that it is of."""
+    found: dict[str, list[str]] = {}
+    for row in in_order(rows):
+        for warning in (row.get("warnings") or "").splitlines():
+            names = found.setdefault(warning, [])
+            names += [row["variant"]] if row["variant"] not in names else []
+    return found
+
+
 def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
     """Print a finished study: table, A/A control, failures, skipped combinations, and the decision last.
 
@@ -173,6 +183,7 @@ def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
     if any(quantile_cell(row, "latency_p99_s").startswith("+") for row in rows):
         legend["+n calls"] = "so many more calls would tell this quantile (benchmark.min_calls)"
     _line(console, "   ".join(f"{mark} {words}" for mark, words in legend.items()), "dim")
+    _print_warnings(rows, console)
     _print_failures(rows, console)
     skipped = sum(variant["status"] == "skipped" for variant in plan["variants"])
     if skipped:
@@ -183,6 +194,13 @@ def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
         _line(console, f"\n{name + ': ' if name else ''}{words}", "" if held else "yellow")
         decision = sentence(group, study["objective"], results, study["tie_breaker"])
         _line(console, f"{name + ': ' if name else ''}{decision}", "bold")
+
+
+def _print_warnings(rows: list[Row], console: Console) -> None:
+    found = warned(rows)
+    _line(console, "\nWarnings" if found else "", "bold")
+    for warning, names in found.items():
+        _line(console, f"  {', '.join(names)}: {warning}", "yellow")
 
 
 def _print_failures(rows: list[Row], console: Console) -> None:

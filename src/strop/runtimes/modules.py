@@ -2,7 +2,8 @@
 
 `model.json` says how to make the module, with the keys of `SPEC`: `factory` is `module:function`, or
 `file.py:function` with the file in the artifact; `args` its keyword arguments; `outputs` the names of what it returns,
-or null; `dtype` null or `bfloat16`; `quantize` null or `torchao_int8_dynamic`. The weights lie beside it.
+or null; `dtype` null or `bfloat16`; `quantize` null or `torchao_int8_dynamic`; `rewrites` the changes of its layers
+(`strop.runtimes.rewrites`) in order. The weights lie beside it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 from strop.artifact import Artifact
 from strop.errors import StageFailure, StropError, one_line
+from strop.runtimes.rewrites import rewrite
 
 if TYPE_CHECKING:
     import torch
 
-SPEC: dict[str, Any] = {"factory": None, "args": {}, "outputs": None, "dtype": None, "quantize": None}
+SPEC: dict[str, Any] = {
+    "factory": None,
+    "args": {},
+    "outputs": None,
+    "dtype": None,
+    "quantize": None,
+    "rewrites": [],
+}
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.safetensors"
 ROOT = "module"  # before all names: torchao's support wants a dot in them
@@ -108,6 +117,7 @@ def load_module(artifact: Artifact) -> torch.nn.Module:
     spec = read_spec(artifact)
     try:
         module = make_module(artifact.verify().folder, spec)
+        rewrite(module, spec["rewrites"])
         _load_weights(module, artifact, spec)
     except StageFailure:
         raise

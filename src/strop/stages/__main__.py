@@ -10,11 +10,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from strop.artifact import Manifest, list_files, write_atomically
+from strop.artifact import Artifact, Manifest, list_files, write_atomically
+from strop.audit import AUDITED, audit
 from strop.check import check, write_reference
 from strop.errors import StageFailure, one_line
 from strop.job import Job, Made
-from strop.options import CHAIN_STAGES
+from strop.options import CHAIN_STAGES, option
 from strop.process import die_with_parent
 from strop.supervise import RESULT
 
@@ -58,7 +59,7 @@ def _is_memory(error: BaseException) -> bool:
 
 def perform(job: Job) -> dict[str, Any]:
     """Call the option's function and check what it made against the reference's outputs."""
-    function = getattr(importlib.import_module(f"strop.stages.{job.stage}"), job.option)
+    function = getattr(importlib.import_module(option(job.stage, job.option).module), job.option)
     made: Made = function(job, **job.settings)
     result: dict[str, Any] = {
         "status": made.details.pop("status", "ok"),
@@ -88,6 +89,11 @@ def _checked(job: Job, made: Made) -> dict[str, Any]:
     else:
         found["check"], reason = check(job, draft, float(job.context["min_cosine"]))
         status = "wrong_output"
+        suspects = [made.details["suspects"]] if "suspects" in made.details else []
+        if draft.format in AUDITED:
+            made.details["audit"] = audit(job, Artifact.draft(job.folder, draft))
+            suspects += made.details["audit"]["warnings"]
+        reason = "; ".join([reason, *suspects]) if reason else None
     return found | ({"status": status, "error": reason} if reason else {})
 
 

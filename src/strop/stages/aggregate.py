@@ -14,12 +14,14 @@ from strop.columns import QUANTILES
 from strop.decide import Evidence, decide
 from strop.errors import StropError
 from strop.ids import digest
+from strop.options import TRANSFORMS
 from strop.stats.quality import QualityDrop, examples_needed, quality_drop
 from strop.stats.tails import judge
 
 FROM_RUN = (
-    *("variant", "variant_id", "run_id", "is_reference", "model", "dataset", "prune", "export", "quantize", "compile"),
-    *("engine", "overrides", "format", "device", "threads", "scenario", "batch_size"),
+    *("variant", "variant_id", "run_id", "is_reference", "model", "dataset"),
+    *TRANSFORMS,
+    *("overrides", "format", "device", "threads", "scenario", "batch_size"),
 )
 FROM_BENCHMARK = (
     *("runtime", "precision", "latency_mean_s", "latency_p50_s", "latency_p90_s", "latency_p99_s", "latency_p999_s"),
@@ -76,6 +78,7 @@ def run_row(run: dict[str, Any], results: Path, study: str) -> dict[str, Any]:
     evaluate, benchmark = _manifest(results, run["evaluate"]), _manifest(results, run["benchmark"])
     row: dict[str, Any] = {"study": study, **{name: run.get(name) for name in FROM_RUN}}
     row |= _state([*chain, (run["evaluate"], evaluate), (run["benchmark"], benchmark)])
+    row["warnings"] = "\n".join(_warnings([manifest for _, manifest in chain if manifest is not None])) or None
     built = [manifest for _, manifest in chain if manifest is not None and manifest.status == "ok"]
     if len(built) == len(chain):
         row |= _built(run, built)
@@ -86,6 +89,12 @@ def run_row(run: dict[str, Any], results: Path, study: str) -> dict[str, Any]:
         row |= _compared(run, results, row["quality"])
     track = _manifest(results, run["track"])
     return row | {"mlflow_run_id": track.details.get("mlflow_run_id") if track else None}
+
+
+def _warnings(chain: list[Manifest]) -> list[str]:
+    """Return what the audits of a chain's artifacts warn of, each once."""
+    found = [warning for manifest in chain for warning in manifest.details.get("audit", {}).get("warnings", [])]
+    return list(dict.fromkeys(found))
 
 
 def _manifest(results: Path, key: str) -> Manifest | None:

@@ -14,10 +14,11 @@ from typing import Any
 from strop import machine, records
 from strop.artifact import MANIFEST, Manifest, read_manifest, write_atomically, write_manifest
 from strop.errors import StropError
+from strop.options import TRANSFORMS
 from strop.stages.aggregate import run_row
 from strop.tracking import MARKS, Logged, Record, flatten, log_record, mark_runs, redact, tracking_uri
 
-OPTIONS = ("model", "dataset", "prune", "export", "quantize", "compile", "engine")
+OPTIONS = ("model", "dataset", *TRANSFORMS)
 TAGS = (
     *("variant", "variant_id", "scenario", "device", "status", "study", "error", "format", "runtime", "precision"),
     "is_reference",
