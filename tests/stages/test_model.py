@@ -180,7 +180,8 @@ def test_a_head_is_fitted_to_the_train_split(bench, texts):
     )
     assert model.status == "ok", model.error
     assert model.details["head_train_accuracy"] > 0.5
-    assert "examples/train.parquet" not in {file.path for file in model.files}
+    assert model.details["train_dropped"] == len(train)  # they are the test's, and who trains later must not see them
+    assert len(Examples.read(bench.artifact(model).file("examples/train.parquet"))) == 0
 
 
 def test_a_folder_without_a_config_is_named(bench, texts):

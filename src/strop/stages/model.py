@@ -232,15 +232,12 @@ def _made(
 
 
 def _write_splits(job: Job, splits: dict[str, Examples]) -> dict[str, Any]:
-    """Write the splits that later stages read; a calibration example whose inputs are a test example's is dropped."""
-    kept = {name: examples for name, examples in splits.items() if name != "train"}
-    if "calibration" in kept:
-        kept["calibration"] = kept["calibration"].without(kept["test"])
+    """Write the splits that later stages read; what is not of the test and has a test example's inputs is dropped."""
+    test = splits["test"]
+    kept = {name: examples if name == "test" else examples.without(test) for name, examples in splits.items()}
     for name, examples in kept.items():
         examples.write(job.folder / "examples" / f"{name}.parquet")
-    return (
-        {"calibration_dropped": len(splits["calibration"]) - len(kept["calibration"])} if "calibration" in kept else {}
-    )
+    return {f"{name}_dropped": len(splits[name]) - len(kept[name]) for name in kept if name != "test"}
 
 
 def input_tensors(examples: Examples) -> tuple[Tensor, ...]:
