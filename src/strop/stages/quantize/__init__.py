@@ -1,0 +1,1 @@
+"""Give weights and activations fewer bits. Every option says how much it really quantized."""
