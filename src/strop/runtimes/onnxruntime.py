@@ -13,12 +13,13 @@ import numpy as np
 
 from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
-from strop.graph import load_graph, side_cars
+from strop.graph import graph_precision, load_graph, side_cars
 from strop.runtimes.cuda import CudaOptions
 from strop.runtimes.onnxruntime_cuda import BoundCall, with_graphs
+from strop.runtimes.onnxruntime_providers import CPU_PROVIDER, ON_CUDA, RECORD, given, nodes_by_provider
 from strop.runtimes.session import Call, Feeds
 
-CPU_PROVIDER = "CPUExecutionProvider"
+MODEL_ENDINGS = (".onnx", ".ort")
 ERRORS_ONLY = 3
 
 
@@ -107,10 +108,10 @@ def open_session(
     manifest, details = artifact.manifest, artifact.manifest.details
     path = model_path(artifact)
     options = None
-    if details.get("providers", [CPU_PROVIDER])[0] != CPU_PROVIDER:
+    if details.get("providers", [CPU_PROVIDER])[0] in ON_CUDA:
         options = cuda or CudaOptions.from_settings({})
         details = with_graphs(details) if options.cuda_graph else details
-    session = create(path, threads, "disabled" if manifest.format == "ort" else "all", details)
+    session = create(path, threads, details.get("level", "disabled" if manifest.format == "ort" else "all"), details)
     facts = _facts(session, manifest, path, threads)
     if options is not None:
         facts |= {"transfers": options.transfers, "cuda_graph": options.cuda_graph}
@@ -118,24 +119,32 @@ def open_session(
 
 
 def model_path(artifact: Artifact) -> Path:
-    """Return the artifact's one model file (`*.onnx`), verified."""
-    names = [file.path for file in artifact.manifest.files if file.path.endswith(".onnx")]
+    """Return the artifact's one model file (`*.onnx` or `*.ort`), verified."""
+    names = [file.path for file in artifact.manifest.files if file.path.endswith(MODEL_ENDINGS)]
     if len(names) != 1:
-        raise StageFailure("build_failed", f"{artifact.folder}: holds {len(names)} .onnx files, expected one")
+        raise StageFailure("build_failed", f"{artifact.folder}: holds {len(names)} .onnx or .ort files, expected one")
     return artifact.file(names[0])
 
 
-def session_options(threads: int, level: str) -> Any:
-    """Return session options: `threads` [1] that sleep between calls, sequential, quiet, optimized up to `level`.
+def session_options(threads: int, level: str, details: dict[str, Any]) -> Any:
+    """Return session options: quiet, and optimized up to `level`.
 
-    `level` is a value of the setting `engine.graph_optimization`.
+    Args:
+        threads: threads of one call [1]: they share the work of one operator after the other or, if the details'
+            `execution` is `parallel`, each does operators of its own.
+        level: a value of the setting `engine.graph_optimization`.
+        details: an artifact's; without its `spinning` threads that have no work sleep at once.
     """
     import onnxruntime as ort
 
+    parallel = details.get("execution") == "parallel"
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads = 1 if parallel else threads
+    options.inter_op_num_threads = threads if parallel else 1
+    options.execution_mode = getattr(ort.ExecutionMode, "ORT_PARALLEL" if parallel else "ORT_SEQUENTIAL")
+    if not details.get("spinning", True):
+        for pool in ("intra_op", "inter_op"):
+            options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
     options.log_severity_level = ERRORS_ONLY
     levels = {"disabled": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{levels[level]}")
@@ -149,8 +158,9 @@ def create(path: Path, threads: int, level: str, details: dict[str, Any], save_t
         path: the model.
         threads: see `session_options`.
         level: see `session_options`.
-        details: `providers` (default: the CPU's) and `provider_options`, provider -> dict.
-        save_to: file for the model as the session has optimized it.
+        details: an artifact's: `providers` (default: the CPU's) with `provider_options` (provider -> dict), and what
+            `session_options` reads.
+        save_to: file for the model as the session has optimized it, in the format that its ending says.
 
     Raises:
         StageFailure: see `open_session`.
@@ -158,24 +168,31 @@ def create(path: Path, threads: int, level: str, details: dict[str, Any], save_t
     import onnxruntime as ort
 
     providers = list(details.get("providers", [CPU_PROVIDER]))
-    given = [(name, details.get("provider_options", {}).get(name, {})) for name in providers]
 
     def make(fallback: bool) -> Any:
-        options = session_options(threads, level)
+        options = session_options(threads, level, details)
         if save_to is not None:
-            options.optimized_model_filepath = str(save_to)
-            if side_cars(load_graph(path)):  # without this the saved model would name files beside `path`
-                name = "session.optimized_model_external_initializers_file_name"
-                options.add_session_config_entry(name, f"{save_to.name}.data")
+            _save(options, path, save_to)
         if not fallback:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        return ort.InferenceSession(str(path), options, providers=given)
+        if providers[0] != CPU_PROVIDER:
+            options.add_session_config_entry(RECORD, "1")
+        return ort.InferenceSession(str(path), options, providers=given(details, threads))
 
     if providers[0] == CPU_PROVIDER:
         return _loaded(lambda: make(fallback=True), path)
     if providers[0] not in ort.get_available_providers():
         raise StageFailure("skipped", f"this ONNX Runtime was built without {providers[0]}")
     return _on_device(make, path, providers[0])
+
+
+def _save(options: Any, path: Path, target: Path) -> None:
+    options.optimized_model_filepath = str(target)
+    if target.suffix == ".ort":
+        options.add_session_config_entry("session.save_model_format", "ORT")
+    elif side_cars(load_graph(path)):  # without this the saved model would name files beside `path`
+        name = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(name, f"{target.name}.data")
 
 
 def _loaded(make: Callable[[], Any], path: Path) -> Any:
@@ -204,18 +221,15 @@ def _on_device(make: Callable[[bool], Any], path: Path, wanted: str) -> Any:
 def _facts(session: Any, manifest: Manifest, path: Path, threads: int) -> dict[str, Any]:
     import onnxruntime as ort
 
-    precision = manifest.details.get("precision")
-    if precision is None:
-        from strop.graph import graph_precision, load_graph
-
-        precision = graph_precision(load_graph(path))
-    return {
+    found = {
         "runtime": "onnxruntime",
         "version": ort.__version__,
         "threads": threads,
-        "precision": precision,
+        "precision": manifest.details.get("precision") or graph_precision(load_graph(path)),
         "providers": session.get_providers(),
     }
+    nodes = nodes_by_provider(session)
+    return found | ({"nodes_by_provider": nodes} if nodes else {})
 
 
 def preload(artifact: Artifact) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from strop.errors import StageFailure, one_line
 from strop.runtimes.cuda import REPEATS, CudaOptions
+from strop.runtimes.onnxruntime_providers import CPU_PROVIDER, CUDA_PROVIDER
 from strop.runtimes.session import Feeds
 
-CUDA_PROVIDER = "CUDAExecutionProvider"
 NO_GRAPH = "-1"  # of the run option `gpu_graph_id`: neither capture nor replay
 
 
@@ -115,7 +115,7 @@ def with_graphs(details: dict[str, Any]) -> dict[str, Any]:
     Raises:
         StageFailure: `skipped`: the first provider is not CUDA's.
     """
-    provider = details.get("providers", ["CPUExecutionProvider"])[0]
+    provider = details.get("providers", [CPU_PROVIDER])[0]
     if provider != CUDA_PROVIDER:
         raise StageFailure("skipped", f"device.cuda_graph: ONNX Runtime captures with {CUDA_PROVIDER}, not {provider}")
     options = details.get("provider_options", {})

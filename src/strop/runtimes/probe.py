@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 from functools import lru_cache
 
+DRIVER_TIMEOUT_S = 60.0
 PROVIDER_TIMEOUT_S = 120.0
+PACKAGES = {
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "TensorrtExecutionProvider": "onnxruntime-gpu",
+    "OpenVINOExecutionProvider": "onnxruntime-openvino",
+}
+
+_DRIVER = """
+import ctypes
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    print("no CUDA driver on this machine (libcuda.so.1 does not load)")
+else:
+    code, count = driver.cuInit(0), ctypes.c_int(0)
+    if code:
+        print(f"the CUDA driver does not start (cuInit gives {code})")
+    elif driver.cuDeviceGetCount(ctypes.byref(count)) or count.value < 1:
+        print("the CUDA driver reports no device")
+"""
 
 _CHILD = """
 import sys
@@ -18,6 +37,8 @@ from onnx import TensorProto, helper
 value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4])
 graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", [value("x")], [value("y")])
 model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+if sys.argv[1] not in ort.get_available_providers():
+    sys.exit(print("missing"))
 ort.set_default_logger_severity(4)
 options = ort.SessionOptions()
 options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -32,19 +53,20 @@ else:
 
 @lru_cache
 def cuda_problem() -> str | None:
-    """Return why there is no CUDA device here, or None if the driver reports one; only the driver is loaded."""
+    """Return why there is no CUDA device here, or None if the driver reports one.
+
+    A child process asks, and loads the driver only: one that is broken may hang, or take the process with it, and a
+    process that has started it cannot fork any more.
+    """
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no CUDA driver on this machine (libcuda.so.1 does not load)"
-    code = driver.cuInit(0)
-    if code != 0:
-        return f"the CUDA driver does not start (cuInit gives {code})"
-    count = ctypes.c_int(0)
-    code = driver.cuDeviceGetCount(ctypes.byref(count))
-    if code != 0 or count.value < 1:
-        return "the CUDA driver reports no device"
-    return None
+        child = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _DRIVER], capture_output=True, text=True, timeout=DRIVER_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"the CUDA driver does not answer within {DRIVER_TIMEOUT_S:.0f} s"
+    if child.returncode:
+        return f"the CUDA driver killed the process that asked it (exit code {child.returncode})"
+    return child.stdout.strip() or None
 
 
 @lru_cache
@@ -63,6 +85,9 @@ def provider_problem(provider: str) -> str | None:
     except subprocess.TimeoutExpired:
         return f"a session with {provider} did not start within {PROVIDER_TIMEOUT_S:.0f} s"
     said = child.stdout.strip().splitlines()[-1:] or [""]
+    if said[0] == "missing":
+        mend = f"pip install {PACKAGES[provider]}, which replaces onnxruntime, in an environment of its own"
+        return f"this ONNX Runtime was built without {provider}; {mend}"
     if said[0].startswith("got "):
         got = said[0].removeprefix("got ").split(",")
         return None if provider in got else f"a session asked for {provider} got {', '.join(got)}"

@@ -20,6 +20,7 @@ Call = Callable[[], Any]
 RUNTIMES = {
     "torch": "strop.runtimes.torch",
     "torch_compile": "strop.runtimes.torch",
+    "torch_export": "strop.runtimes.torch",
     "torchscript": "strop.runtimes.torch",
     "aot_inductor": "strop.runtimes.torch",
     "onnx": "strop.runtimes.onnxruntime",

@@ -1,4 +1,4 @@
-"""Sessions of PyTorch, for the formats `torch`, `torch_compile`, `torchscript` and `aot_inductor`."""
+"""Sessions of PyTorch: formats `torch`, `torch_compile`, `torch_export`, `torchscript` and `aot_inductor`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strop.artifact import Artifact, Manifest, Tensor
 from strop.errors import StageFailure, one_line
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["load_module", "open_session", "save_module"]
 
 COMPILE_FILE = "compile.json"
-CACHE_FILE = "cache.bin"
+CACHE_FILE = "cache.zip"  # Inductor's folder: programs, kernels and their shared libraries
 SCRIPT_FILE = "model.ts"
 PACKAGE_FILE = "model.pt2"
 
@@ -47,7 +49,7 @@ class TorchSession:
         facts: see `Session`.
         names: names of the outputs; None: as `run` names them.
         cuda: stream and options on CUDA; None: on the CPU.
-        compiled_before_s: time that torch had spent compiling in this process before [s]; None: nothing is compiled.
+        before: what torch had compiled in this process before; None: nothing is compiled while it is called.
     """
 
     def __init__(
@@ -57,16 +59,23 @@ class TorchSession:
         facts: dict[str, Any],
         names: list[str] | None,
         cuda: CudaStream | None,
-        compiled_before_s: float | None,
+        before: Compiled | None,
     ) -> None:
         self.inputs: tuple[Tensor, ...] = artifact.manifest.inputs
         self.outputs: tuple[Tensor, ...] = artifact.manifest.outputs
-        self.facts = facts
+        self._facts = facts
         self.stream: Any = cuda.stream if cuda else None
         self._run = run
         self._names = names
         self._cuda = cuda
-        self._compiled_before_s = compiled_before_s
+        self._before = before
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """See `Session`; `graphs` that torch.compile has made for it so far, one for each shape that needs its own."""
+        if self._before is None:
+            return self._facts
+        return {**self._facts, "graphs": _compiled_so_far().graphs - self._before.graphs}
 
     def prepare(self, feeds: Feeds) -> Call:
         """Make tensors of `feeds`; the call materializes each output, and refuses what is no tensor."""
@@ -84,7 +93,7 @@ class TorchSession:
 
     def compile_seconds(self) -> float | None:
         """See `Session`: what torch.compile measures of itself; at any new shape it may compile again."""
-        return None if self._compiled_before_s is None else _compiled_s() - self._compiled_before_s
+        return None if self._before is None else _compiled_so_far().seconds - self._before.seconds
 
     def transfer_seconds(self, call: Call) -> dict[str, float] | None:
         """See `Session`."""
@@ -118,7 +127,7 @@ def open_session(
         raise StageFailure("skipped", "this PyTorch finds no CUDA device")
     torch.set_num_threads(threads)
     manifest = artifact.manifest
-    before_s = _compiled_s() if manifest.format == "torch_compile" else None
+    before = _compiled_so_far() if manifest.format == "torch_compile" else None
     opened = {"torch": _open_eager, "torch_compile": _open_compiled}.get(manifest.format or "", _open_file)
     try:
         run, precision, spec = opened(artifact, device)
@@ -128,10 +137,10 @@ def open_session(
         raise StageFailure("build_failed", f"{manifest.format}: does not load: {one_line(error)}") from error
     facts = {"runtime": "torch", "version": torch.__version__, "threads": threads, "precision": precision}
     if device == "cpu":
-        return TorchSession(run, artifact, facts, spec["outputs"], None, before_s)
+        return TorchSession(run, artifact, facts, spec["outputs"], None, before)
     options = cuda or CudaOptions.from_settings({})
     stream = CudaStream(options)
-    return TorchSession(run, artifact, facts | device_facts(options), spec["outputs"], stream, before_s)
+    return TorchSession(run, artifact, facts | device_facts(options), spec["outputs"], stream, before)
 
 
 Opened = tuple[Callable[..., Any], str, dict[str, Any]]
@@ -144,30 +153,64 @@ def _open_eager(artifact: Artifact, device: str) -> Opened:
 
 
 def _open_compiled(artifact: Artifact, device: str) -> Opened:
-    import torch
-
     how = json.loads(artifact.file(COMPILE_FILE).read_text(encoding="utf-8"))
-    compiler_cache()
-    if any(file.path == CACHE_FILE for file in artifact.manifest.files):
-        torch.compiler.load_cache_artifacts(artifact.file(CACHE_FILE).read_bytes())
+    _fill_cache(artifact)
     run, precision, spec = _open_eager(artifact, device)
     return compiled(run, how), precision, spec
 
 
 def compiled(run: Callable[..., Any], how: dict[str, Any]) -> Callable[..., Any]:
-    """Return `torch.compile` of `run` as `compile.json` says; more shapes than it may compile for are an error."""
+    """Return `torch.compile` of `run` as `compile.json` says.
+
+    Raises:
+        StageFailure: when it is called: `build_failed`, at more shapes than torch compiles for. By default it then
+            computes eagerly without a word, and the row would carry the compiler's name.
+    """
     import torch
+    from torch._dynamo.exc import FailOnRecompileLimitHit
 
-    # By default it falls back to eager without a word, and the row would carry the compiler's name.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    return torch.compile(run, backend=how["backend"], mode=how["mode"], dynamic=how["dynamic"])
+    program = torch.compile(run, backend=how["backend"], mode=how["mode"], dynamic=how["dynamic"])
+
+    def call(**inputs: torch.Tensor) -> Any:
+        try:
+            return program(**inputs)
+        except FailOnRecompileLimitHit as error:
+            limit = torch._dynamo.config.recompile_limit
+            mend = "" if how["dynamic"] else "; compile.dynamic=true compiles once for all"
+            told = f"torch.compile has compiled for {limit} shapes, its limit, and here is another{mend}"
+            raise StageFailure("build_failed", told) from error
+
+    return call
 
 
-def _compiled_s() -> float:
-    """Return how long this process has compiled, by torch's own count [s]: reading its caches counts, too."""
-    from torch._dynamo.utils import calculate_time_spent
+class Compiled(NamedTuple):
+    """What torch.compile has done in this process, by its own count: time, with that of reading caches, and graphs."""
 
-    return float(calculate_time_spent()["total_wall_time"])
+    seconds: float
+    graphs: int
+
+
+def _compiled_so_far() -> Compiled:
+    from torch._dynamo.utils import calculate_time_spent, counters
+
+    return Compiled(float(calculate_time_spent()["total_wall_time"]), counters["stats"]["unique_graphs"])
+
+
+def _fill_cache(artifact: Artifact) -> None:
+    """Lay what was compiled when the artifact was made where torch looks for it."""
+    compiler_cache()
+    if any(file.path == CACHE_FILE for file in artifact.manifest.files):
+        _unpack(artifact.file(CACHE_FILE))
+
+
+@lru_cache
+def _unpack(file: Path) -> None:
+    folder = Path(compiler_cache())
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            if not (folder / name).exists():  # names are of the content, and a library may be in use
+                archive.extract(name, folder)
 
 
 @lru_cache
@@ -186,6 +229,10 @@ def _open_file(artifact: Artifact, device: str) -> Opened:
     spec = {**SPEC, "outputs": [tensor.name for tensor in manifest.outputs]}
     if manifest.format == "torchscript":
         program: Any = torch.jit.load(str(artifact.file(SCRIPT_FILE)), map_location=device)
+        if manifest.details.get("optimize_for_inference"):
+            program = torch.jit.optimize_for_inference(program)
+    elif manifest.format == "torch_export":
+        program = torch.export.load(artifact.file(PACKAGE_FILE)).module()
     else:
         program = torch._inductor.aoti_load_package(str(artifact.file(PACKAGE_FILE)))
     return _by_place(program, manifest), str(manifest.details.get("precision", "f32")), spec
@@ -209,7 +256,7 @@ def preload(artifact: Artifact) -> None:
     if artifact.manifest.format == "torch_compile":
         import torch._inductor.compile_fx
 
-        compiler_cache()  # one for all forks: what the first of them compiled, the others read
+        _fill_cache(artifact)  # one for all forks: what the first of them compiled, the others read
     spec = read_spec(artifact)
     if spec["quantize"]:
         with contextlib.suppress(ImportError):
