@@ -57,9 +57,9 @@ def test_damaged_file_is_one_line(tmp_path, content):
 def test_interface_of_the_summary():
     """DESIGN names these columns; others read them."""
     wanted = """study variant variant_id run_id model prune export optimize quantize compile engine format device
-    scenario batch_size status error latency_p50_s latency_p90_s latency_p99_s throughput_per_s speedup speedup_low speedup_high
-    metric quality quality_drop quality_drop_high fidelity size_bytes peak_memory_bytes build_s load_s first_call_s
-    noisy feasible pareto recommended mlflow_run_id
+    scenario batch_size status error latency_p50_s latency_p90_s latency_p99_s throughput_per_s speedup speedup_low
+    speedup_high metric quality quality_drop quality_drop_high fidelity size_bytes peak_memory_bytes build_s
+    load_s first_call_s noisy feasible pareto recommended mlflow_run_id
 
     latency_p999_s latency_p50_calls_needed latency_p90_calls_needed latency_p99_calls_needed latency_p999_calls_needed
     reference_latency_p50_s compile_s processes block_calls block_s switch_s overhead_s sd_process sd_session sd_pair
