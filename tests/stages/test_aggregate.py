@@ -197,7 +197,7 @@ def test_all_that_the_benchmark_tells_is_in_the_row(tmp_path, run):
     }
     elsewhere = {"study", "status", "error", "log", "repeat", "metric", "quality", "quality_drop", "quality_drop_low",
                  "quality_drop_high", "fidelity", "examples", "size_bytes", "build_s", "artifact",
-                 "mlflow_run_id"}  # fmt: skip
+                 "mlflow_run_id", "warnings"}  # fmt: skip
     assert {*FROM_RUN, *FROM_BENCHMARK} | decision | elsewhere == set(records.SUMMARY.names)
     measured(tmp_path)
     details = {"latency_p99_s": None, "latency_p99_calls_needed": 230, "affinity": "0,1", "processes": 4}

@@ -14,7 +14,8 @@ from strop.stages.track import sync, track, track_decision, track_run
 from strop.tracking import embedded_uri
 
 DEVICE = {"kind": "cpu", "threads": 1, "huge_pages": False}
-OPTIONS = {"model": "tiny", "dataset": "blobs", "prune": "none", "export": "auto", "compile": "none"}
+NONE = dict.fromkeys(("optimize", "prune", "compile"), "none")
+OPTIONS = {"model": "tiny", "dataset": "blobs", "export": "auto", **NONE}
 
 
 @pytest.fixture(autouse=True)
