@@ -152,7 +152,7 @@ def test_the_verdict_is_the_same_whoever_is_named_first(logs, floor):
 
 
 FOUND = {
-    "latency_p50_s": 0.002, "reference_latency_p50_s": 0.003, "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6,
+    "latency_p50_s": 0.002, "latency_p50_calls_needed": 0, "reference_latency_p50_s": 0.003, "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6,
     "calls": 400, "instances": 6, "noisy": False, "noisy_reason": None,
 }  # fmt: skip
 
@@ -170,6 +170,10 @@ def test_the_outcome_has_medians_ratio_interval_ending_and_noise(plan, tmp_path)
         "single_stream x1: 400 calls of each in 6 fresh instances, ended by time (benchmark.max_time_s=6).",
         "openvino is faster.",
     ]
+    few = lines(stopped_by="time", latency_p50_s=None, latency_p50_calls_needed=1389)
+    assert few[0] == (
+        "openvino     median latency not known: about 1,389 more calls would tell it (benchmark.min_calls)"
+    )
     noisy = lines(stopped_by="precision", noisy=True, noisy_reason="steal time 3 %", floor=0.0)
     assert "ended by precision (benchmark.precision=0.5)" in noisy[3]
     assert noisy[4] == "Careful, the measurement was noisy: steal time 3 %."

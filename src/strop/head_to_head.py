@@ -228,9 +228,8 @@ def outcome(pair: Pair, manifest: Manifest, floor: float) -> list[str]:
     found, names = manifest.details, pair.names
     width = max(map(len, names))
     medians = (found["latency_p50_s"], found["reference_latency_p50_s"])
-    column = COLUMNS["latency_p50_s"]
     lines = [
-        f"{name:<{width}}  {column.words} {column.show(value)}{column.unit}"
+        f"{name:<{width}}  {_median(value, found['latency_p50_calls_needed'])}"
         for name, value in zip(names, medians, strict=True)
     ]
     lines.append(
@@ -246,6 +245,14 @@ def outcome(pair: Pair, manifest: Manifest, floor: float) -> list[str]:
     if floor == 0.0:
         lines.append("The study has no A/A control under this load, so nothing vouches for the machine.")
     return [*lines, verdict(names, (found["speedup"], found["speedup_low"], found["speedup_high"]), floor)]
+
+
+def _median(value: float | None, needed: int) -> str:
+    """Return a median latency with its unit, or how many calls it lacks: calls that hang together count as fewer."""
+    column = COLUMNS["latency_p50_s"]
+    if value is None:
+        return f"{column.words} not known: about {needed:,} more calls would tell it (benchmark.min_calls)"
+    return f"{column.words} {column.show(value)}{column.unit}"
 
 
 def _ended(stopped_by: str, settings: dict[str, Any]) -> str:
