@@ -152,8 +152,9 @@ def test_the_verdict_is_the_same_whoever_is_named_first(logs, floor):
 
 
 FOUND = {
-    "latency_p50_s": 0.002, "latency_p50_calls_needed": 0, "reference_latency_p50_s": 0.003, "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6,
-    "calls": 400, "instances": 6, "noisy": False, "noisy_reason": None,
+    "latency_p50_s": 0.002, "latency_p50_calls_needed": 0, "reference_latency_p50_s": 0.003,
+    "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6, "calls": 400, "instances": 6,
+    "noisy": False, "noisy_reason": None,
 }  # fmt: skip
 
 
