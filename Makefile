@@ -28,7 +28,7 @@ study: env  ## run the quickstart study and print its decision
 
 # Two processes share the tests' files: most wait for processes that they start.
 test: env  ## run the whole test suite
-	python -m pytest -n 2 --dist loadgroup
+	python -m pytest -n 2
 
 check: env  ## formatter, linters, types, workflow lint
 	ruff format --check .

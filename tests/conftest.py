@@ -9,17 +9,29 @@ import pytest
 from digits import make_digits
 from hypothesis import settings
 from support import TEXT_MODEL, Bench
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("shared_machine", deadline=None)  # a neighbour's burst is no failure
 settings.load_profile("shared_machine")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in the same hook
+class ByFile(LoadScopeScheduling):
+    """Keeps a file's tests in one process, and all of the workflow, which share a study that takes long to run.
+
+    xdist's own `--dist loadgroup` marks groups in the tests' ids, which pytest 9.2 does not let it change.
+    """
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        return "workflow" if "/workflow/" in file else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items):
-    """Keep a file's tests in one process, and all of the workflow, which come first: they take longest."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group("workflow" if folder == "workflow" else item.path.stem))
+    """The workflow comes first: it takes longest."""
     items.sort(key=lambda item: item.path.parent.name != "workflow")
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 CONFIDENCE = 0.99
+ROUNDING = 1e-9  # share of the variance below which a sum of covariances is nothing but rounding [1]
 
 
 @dataclass(frozen=True)
@@ -207,9 +208,9 @@ def _by_lags(deviations: Sequence[np.ndarray], calls: int) -> float:
     power = np.sum([np.abs(np.fft.rfft(values, room)) ** 2 for values in deviations], axis=0)
     lags = longest + longest % 2
     pairs = (np.fft.irfft(power, room)[:lags] / calls).reshape(-1, 2).sum(axis=1)
-    ends = np.flatnonzero(pairs <= 0)
-    used = int(ends[0]) if ends.size else pairs.size
     variance = float(np.mean(np.concatenate(deviations) ** 2))
+    ends = np.flatnonzero(pairs <= ROUNDING * variance)
+    used = int(ends[0]) if ends.size else pairs.size
     total = 2 * float(np.minimum.accumulate(pairs[:used]).sum()) - variance
     # Around the sample's own mean each product comes out too small by the variance sought: put right for all used.
     lag = np.arange(1, 2 * used)
