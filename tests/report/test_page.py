@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from strop import records
+from strop.artifact import Manifest, write_manifest
 from strop.decide import decide
 from strop.errors import StropError
 from strop.report.charts import (
@@ -66,6 +67,19 @@ def samples_of(made, count=500):
     return latency_s, [*mine, *theirs]
 
 
+AUDIT = {
+    "parameters": 22_700_000, "weights": {"int8": 0.99, "f32": 0.01}, "macs": 350_000_000, "work": {"f32": 1.0},
+    "left_in_float": [{"operator": "Gemm", "precision": "f32", "count": 3, "work": 0.5, "reason": "<not> known"}],
+    "moves": {}, "moves_added": 12, "sparsity": 0.25, "two_four": None, "size_bytes": 2**21,
+    "size_expected_bytes": 2**20,
+}  # fmt: skip
+
+
+def write_manifest_in(folder, manifest):
+    folder.mkdir(parents=True)
+    write_manifest(manifest, folder)
+
+
 def write_study(results, rows, limits):
     study = {
         "name": "s",
@@ -76,7 +90,11 @@ def write_study(results, rows, limits):
     }
     records.write("summary", decide(rows, limits, "speedup"), results / "studies" / "s" / "summary.parquet")
     skipped = {"status": "skipped", "variant": "int4", "overrides": "quantize=int4", "reason": "int4 needs <cuda>"}
-    return {"study": study, "device": {"name": "laptop"}, "variants": [{"status": "planned"}, skipped]}
+    manifest = Manifest("1", "quantize", "int8", {}, {}, details={"audit": AUDIT})
+    write_manifest_in(results / "quantize" / "1", manifest)
+    runs = [{"variant": "int8", "chain": ["model/1", "quantize/1"]}, {"variant": "eager", "chain": ["model/1"]}]
+    variants = [{"status": "planned"}, skipped]
+    return {"study": study, "device": {"name": "laptop"}, "variants": variants, "runs": runs}
 
 
 def points_of(spec):
@@ -218,6 +236,15 @@ def test_the_page_lists_warnings_failures_and_what_was_skipped(made):
     assert re.search(r"broken crashed <script>boom</script> logs/<1>\.log strop step 1", failed)
     assert re.search(r"silent timeout no error text", failed)
     assert "quantize=int4 int4 needs <cuda>" in failed.partition("Skipped combinations")[2]
+
+
+def test_the_page_shows_what_became_of_each_model(made):
+    _, page, _, _ = made
+    text = " ".join(page.texts)
+    assert "99 % int8, 1 % f32" in text
+    assert "3 Gemm: <not> known" in text
+    for cell in ("100 % f32", "+12", "25%", "22.7", "350", "2.00", "1.00"):
+        assert cell in page.texts, cell
 
 
 def test_texts_of_people_are_no_html(made):

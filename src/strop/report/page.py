@@ -10,6 +10,7 @@ from typing import Any
 from strop.columns import COLUMNS, groups, value_of, with_interval
 from strop.decide import control, losers, sentence
 from strop.machine import machine_facts
+from strop.report.audits import audits, cells
 from strop.report.measured import how_measured, overhead_words, quantile_cell
 from strop.report.tables import failures, in_order, load_of, marks, state, warned
 
@@ -49,6 +50,7 @@ def page(
         threads=sorted({row["threads"] for row in rows}),
         sections=sections,
         warned=warned(rows),
+        audits={variant: cells(audit) for variant, audit in audits(plan["runs"], results).items()},
         failures=failures(rows),
         skipped=skipped,
         scripts=_script(vl_convert.javascript_bundle(LIBRARY)),

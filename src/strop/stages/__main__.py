@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.artifact import Artifact, Manifest, list_files, write_atomically
-from strop.audit import AUDITED, audit
+from strop.audit import audit, audited
 from strop.check import check, write_reference
 from strop.errors import StageFailure, one_line
 from strop.job import Job, Made
@@ -85,16 +85,21 @@ def _checked(job: Job, made: Made) -> dict[str, Any]:
     }
     if job.stage == "model":
         found["check"], reason = write_reference(job, draft)
-        status = "unstable"
     else:
         found["check"], reason = check(job, draft, float(job.context["min_cosine"]))
-        status = "wrong_output"
-        suspects = [made.details["suspects"]] if "suspects" in made.details else []
-        if draft.format in AUDITED:
-            made.details["audit"] = audit(job, Artifact.draft(job.folder, draft))
-            suspects += made.details["audit"]["warnings"]
-        reason = "; ".join([reason, *suspects]) if reason else None
-    return found | ({"status": status, "error": reason} if reason else {})
+    suspects = [made.details["suspects"]] if "suspects" in made.details else []
+    artifact = Artifact.draft(job.folder, draft)
+    if audited(artifact):
+        seen = made.details["audit"] = audit(job, artifact)
+        suspects += seen["warnings"]
+        if seen["no_effect"] and not reason:
+            return found | {"status": "no_effect", "error": seen["no_effect"]}
+    if not reason:
+        return found
+    return found | {
+        "status": "unstable" if job.stage == "model" else "wrong_output",
+        "error": reason if job.stage == "model" else "; ".join([reason, *suspects]),
+    }
 
 
 if __name__ == "__main__":
