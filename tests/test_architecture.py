@@ -25,6 +25,7 @@ LAYERS = {
     "strop.job": 1,
     "strop.stats": 1,
     "strop.options": 2,
+    "strop.requirements": 2,
     "strop.graph": 2,
     "strop.sources": 2,
     "strop.preprocess": 2,

@@ -1,8 +1,9 @@
-"""The command line: plan, run, best, compare, sync, ui, repeat."""
+"""The command line: doctor, plan, run, best, compare, sync, ui, repeat."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import re
@@ -11,9 +12,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strop.errors import StropError, nearest, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Arguments = argparse.Namespace
 
@@ -59,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=words)
         return sub
 
+    doctor = commands.add_parser("doctor", help=(words := "Show what works on this machine, and how to get the rest."))
+    doctor.description = words
+    doctor.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    doctor.set_defaults(overrides=[])
     add("plan", "Show what a study would do: variants, chains, shared steps, what is cached and what is skipped.")
     run = add("run", "Run a study with Snakemake, and print the decision.")
     run.add_argument("--cores", default="all", help="cores to use, or 'all'")
@@ -92,18 +100,37 @@ def _plan_of(arguments: Arguments) -> dict[str, Any]:
     return open_plan(arguments.overrides, project_folder() / "conf", arguments.results)
 
 
+def doctor(arguments: Arguments) -> int:
+    """Print what there is on this machine."""
+    from strop.report.doctor import examine, print_doctor
+
+    if wrong := arguments.overrides:
+        raise StropError(f"{wrong[0]}: strop doctor looks at the machine, and takes no overrides; see strop plan")
+    found = examine()
+    if arguments.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        print_doctor(found, _console())
+    return 0
+
+
 def plan(arguments: Arguments) -> int:
     """Print the plan."""
+    from strop.report.plan_table import print_plan
+
+    print_plan(_plan_of(arguments), arguments.results, _console())
+    return 0
+
+
+def _console() -> Console:
     from rich.console import Console
 
-    from strop.report.plan_table import print_plan
     from strop.report.tables import WIDTH
 
     console = Console()
     if not console.is_terminal:  # a pipe has no width; rich takes 80 for it
         console.width = max(console.width, WIDTH)
-    print_plan(_plan_of(arguments), arguments.results, console)
-    return 0
+    return console
 
 
 def run(arguments: Arguments) -> int:
@@ -198,6 +225,7 @@ def _find_step(key: str, results: Path, load: Callable[[Path], dict[str, Any]]) 
 
 
 COMMANDS: dict[str, Callable[[Arguments], int]] = {
+    "doctor": doctor,
     "plan": plan,
     "run": run,
     "best": best,

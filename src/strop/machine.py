@@ -1,9 +1,8 @@
-"""The machine: what it is (facts for ids and manifests) and what it lacks (reasons to skip an option)."""
+"""The machine: what it is, and the versions of what is installed: facts for ids and manifests."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Any
 from strop.ids import digest
 
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "asimddp", "sve")
+VNNI = frozenset({"avx512_vnni", "avx_vnni"})  # x86: sums of int8 products in 32 bits
 
 
 @lru_cache
@@ -64,18 +64,21 @@ def version(package: str) -> str | None:
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of those of `packages` that are installed, by distribution name."""
-    found = {package: version(DISTRIBUTIONS.get(package, package)) for package in packages}
-    return {package: number for package, number in found.items() if number is not None}
-
-
-# Where the name to import is not the name to install.
-DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "tensorrt": "tensorrt"}
-
-
-def missing_package(packages: tuple[str, ...]) -> str | None:
-    """Return a reason, with the command that mends it, if one of `packages` cannot be imported; else None."""
+    """Return the versions of those of `packages` that are installed, by the name to import."""
+    found: dict[str, str] = {}
     for package in packages:
-        if importlib.util.find_spec(package) is None:
-            return f"the package '{package}' is not installed; pip install {DISTRIBUTIONS.get(package, package)}"
-    return None
+        numbers = filter(None, map(version, DISTRIBUTIONS.get(package, (package,))))
+        if number := next(numbers, None):
+            found[package] = number
+    return found
+
+
+# Where the name to import is not the name to install; the first of several is the one that strop asks for.
+DISTRIBUTIONS = {
+    "PIL": ("pillow",),
+    "sklearn": ("scikit-learn",),
+    "torch_pruning": ("torch-pruning",),
+    "onnx_ir": ("onnx-ir",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
+    "tensorrt": ("tensorrt-cu13", "tensorrt-cu12", "tensorrt"),
+}

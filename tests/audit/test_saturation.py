@@ -5,8 +5,8 @@ import pytest
 from graphs import graph, onnx_model, value
 
 from strop.audit.emulation import in_float
-from strop.audit.saturation import VNNI, has_integer_products, saturation, verdict, worst
-from strop.machine import machine_facts
+from strop.audit.saturation import has_integer_products, saturation, verdict, worst
+from strop.machine import VNNI, machine_facts
 
 DEPTH, WIDTH = 256, 32
 

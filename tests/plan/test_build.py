@@ -204,3 +204,12 @@ def test_every_combination_is_a_variant_or_has_a_reason(chosen):
     used |= {key for run in plan["runs"] for key in run["chain"]}
     assert used == plan["steps"].keys()
     assert {run["variant_id"] for run in plan["runs"]} == {v["variant_id"] for v in planned}
+
+
+def test_what_is_skipped_for_one_reason_is_one_row_for_all_settings_of_a_sweep():
+    words = ["study=smoke", "engine=none,onnxruntime", "quantize=nncf_int8", "quantize.reduce_range=true,false"]
+    plan = make_plan(words, CONF)
+    skipped = [v for v in plan["variants"] if v["status"] == "skipped"]
+    assert plan["combinations"] == plan["distinct"] == plan["skipped"] == 4
+    assert len({(v["engine"], v["reason"]) for v in skipped}) == len(skipped) == 2
+    assert {v["overrides"] for v in skipped} == {f"quantize=nncf_int8 engine={e}" for e in ("none", "onnxruntime")}

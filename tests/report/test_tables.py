@@ -186,7 +186,7 @@ def finished(tmp_path):
     rows = [row("eager", 1.0), row(MARKUP, 2.5, noisy=True), crashed("broken"), crashed("broken too")]
     records.write("summary", decide(rows, {}, "speedup"), tmp_path / "studies" / "s" / "summary.parquet")
     plan = {"study": {"name": "s", "limits": {}, "objective": "speedup", "tie_breaker": "size_bytes"},
-            "variants": [{"status": "planned"}, {"status": "skipped"}]}  # fmt: skip
+            "variants": [{"status": "planned"}, {"status": "skipped"}], "skipped": 1}  # fmt: skip
     return plan, tmp_path
 
 
@@ -270,6 +270,7 @@ def plan():
         "runs": runs,
         "combinations": 3,
         "distinct": 2,
+        "skipped": 1,
     }
 
 
@@ -306,6 +307,7 @@ def test_a_plan_shows_what_is_done(plan, tmp_path):
 
 def test_a_plan_without_skipped_combinations_lists_none(plan, tmp_path):
     plan["variants"].pop()
+    plan["skipped"] = 0
     text = printed_plan(plan, tmp_path)
     assert "Skipped" not in text
     assert "0 skipped" in text

@@ -25,7 +25,7 @@ from strop.check import join
 from strop.compare import Outputs, compare
 from strop.errors import StageFailure, one_line
 from strop.graph import INTEGER_OPS, graphs, load_graph, side_cars
-from strop.machine import machine_facts
+from strop.machine import VNNI, machine_facts
 from strop.runtimes.onnxruntime import create, session_options
 from strop.runtimes.onnxruntime_providers import CPU_PROVIDER
 
@@ -34,7 +34,6 @@ Feeds = dict[str, np.ndarray]
 NOTICEABLE = 0.01  # relative difference of an output from the remedy's that is called saturation [1]
 DISAGREES = 0.2  # relative difference from the emulation that rounding does not explain [1]
 REMEDY = "session.x64quantprecision"
-VNNI = frozenset({"avx512_vnni", "avx_vnni"})
 # MatMulNBits unpacks its blocks of weights; its kernels for int8 activations do not saturate.
 PRODUCTS = (INTEGER_OPS - {"MatMulNBits"}) | {"QAttention", "DynamicQuantizeLSTM"}
 

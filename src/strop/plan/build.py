@@ -16,8 +16,8 @@ from strop.options import CHAIN_STAGES, TRANSFORMS, Option, option
 from strop.plan.chain import NoChain, format_of, resolve
 from strop.plan.compose import Composed, Composer
 from strop.plan.content import local_content
-from strop.plan.problems import option_problem
 from strop.plan.sweep import Sweep, make_sweep
+from strop.requirements import option_problem
 from strop.settings import NOT_IN_IDS
 
 PLAN_VERSION = 1
@@ -73,6 +73,7 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
         "contents": plan.contents,
         "combinations": len(sweep.combinations),
         "distinct": len(reached),
+        "skipped": len(reached - plan.variants.keys()),
         "steps": plan.steps,
         "variants": list(plan.variants.values()),
         "runs": list(plan.runs.values()),
@@ -80,7 +81,7 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
 
 
 def _add_combination(plan: Plan, combination: list[str], sweep: Sweep, composer: Composer) -> str:
-    """Add the combination and its reference, and return the id of its variant."""
+    """Add the combination and its reference, and return the id of its variant, or its own id if it is skipped."""
     composed = composer.compose(combination)
     reference = composer.compose(_reference_overrides(combination, composed))
     reference_chain = _chain_or_reason(reference)
@@ -205,23 +206,26 @@ def _add_variant(
 
 
 def _add_skipped(plan: Plan, at: Composed, words: str, reason: str) -> str:
+    """Add one row for all combinations of these options and this reason, and return an id of this combination.
+
+    The row names options only: swept settings do not change why the options cannot work.
+    """
     options = {stage: at.choices[stage] for stage in SHOWN}
-    variant_id = digest({"skipped": options, "words": words})
-    name = _joined([at.choices[stage] for stage in TRANSFORMS]) or "eager"
+    variant_id = digest({"skipped": options, "reason": reason})
     plan.variants.setdefault(
         variant_id,
         {
-            "variant": name,
+            "variant": _joined([at.choices[stage] for stage in TRANSFORMS]) or "eager",
             "variant_id": variant_id,
             **options,
-            "overrides": words,
+            "overrides": " ".join(word for word in words.split(" ") if "." not in word.partition("=")[0]),
             "format": None,
             "chain": [],
             "status": "skipped",
             "reason": reason,
         },
     )
-    return variant_id
+    return digest({"skipped": options, "words": words})
 
 
 def _add_run(plan: Plan, at: Composed, variant: dict[str, Any], keys: list[str], reference: list[str]) -> None:

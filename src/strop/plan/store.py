@@ -13,6 +13,7 @@ from strop.ids import canonical, digest, sha256_file, source_digest
 from strop.options import OPTIONS
 from strop.plan.build import PLAN_VERSION, make_plan
 from strop.plan.content import stamp
+from strop.requirements import tools
 
 MEND = "delete results/plans and run again"
 
@@ -20,9 +21,9 @@ MEND = "delete results/plans and run again"
 def open_plan(overrides: list[str], conf: Path, results: Path) -> dict[str, Any]:
     """Return the plan for `overrides`: the stored one if nothing it rests on has changed, else a new one, stored.
 
-    A plan rests on the overrides, conf/, strop's own code, this machine and the packages on it, and the user's own
-    files that settings name; `plans/keys/` remembers which plan came of them. The plan itself is named by its
-    content, so that overrides that change nothing rerun nothing.
+    A plan rests on the overrides, conf/, strop's own code, this machine, the packages and the compiler on it,
+    and the user's own files that settings name; `plans/keys/` remembers which plan came of them. The plan itself is
+    named by its content, so that overrides that change nothing rerun nothing.
 
     Raises:
         StropError: as `make_plan` and `load_plan`.
@@ -75,5 +76,6 @@ def _key(overrides: list[str], conf: Path) -> str:
             "code": source_digest("strop.plan.build"),
             "machine": machine.fingerprint({}),
             "packages": canonical(machine.versions(packages)),
+            "tools": tools(),
         }
     )

@@ -23,7 +23,7 @@ def print_plan(plan: dict[str, Any], results: Path, console: Console) -> None:
     repeated = plan["combinations"] - plan["distinct"]
     console.print(
         f"{plan['combinations']} combinations: {len(plan['variants']) - len(skipped)} variants, "
-        f"{len(skipped)} skipped, {repeated} equal to another one; {len(plan['runs'])} runs",
+        f"{plan['skipped']} skipped, {repeated} equal to another one; {len(plan['runs'])} runs",
         highlight=False,
     )
 

@@ -185,8 +185,7 @@ def print_study(plan: dict[str, Any], results: Path, console: Console) -> None:
     _line(console, "   ".join(f"{mark} {words}" for mark, words in legend.items()), "dim")
     _print_warnings(rows, console)
     _print_failures(rows, console)
-    skipped = sum(variant["status"] == "skipped" for variant in plan["variants"])
-    if skipped:
+    if skipped := plan["skipped"]:
         words = "1 combination cannot work and was" if skipped == 1 else f"{skipped} combinations cannot work and were"
         _line(console, f"\n{words} skipped; variants.parquet says why.")
     for name, group in groups(rows).items():

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from functools import lru_cache
+from typing import Any
+
+from strop.errors import one_line
 
 DRIVER_TIMEOUT_S = 60.0
-PROVIDER_TIMEOUT_S = 120.0
-PACKAGES = {
-    "CUDAExecutionProvider": "onnxruntime-gpu",
-    "TensorrtExecutionProvider": "onnxruntime-gpu",
-    "OpenVINOExecutionProvider": "onnxruntime-openvino",
-}
-
+CHILD_TIMEOUT_S = 120.0
 _DRIVER = """
 import ctypes
 try:
@@ -26,6 +24,21 @@ else:
         print(f"the CUDA driver does not start (cuInit gives {code})")
     elif driver.cuDeviceGetCount(ctypes.byref(count)) or count.value < 1:
         print("the CUDA driver reports no device")
+"""
+
+_DEVICES = """
+import ctypes
+import json
+driver = ctypes.CDLL("libcuda.so.1")
+version, count, names = ctypes.c_int(0), ctypes.c_int(0), []
+driver.cuInit(0)
+driver.cuDriverGetVersion(ctypes.byref(version))
+driver.cuDeviceGetCount(ctypes.byref(count))
+for at in range(count.value):
+    name = ctypes.create_string_buffer(256)
+    driver.cuDeviceGetName(name, 256, at)
+    names.append(name.value.decode())
+print(json.dumps({"driver": f"{version.value // 1000}.{version.value % 1000 // 10}", "devices": names}))
 """
 
 _CHILD = """
@@ -41,7 +54,8 @@ if sys.argv[1] not in ort.get_available_providers():
     sys.exit(print("missing"))
 ort.set_default_logger_severity(4)
 options = ort.SessionOptions()
-options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+if sys.argv[1] != "CPUExecutionProvider":  # which is the fallback
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
 try:
     got = ort.InferenceSession(model.SerializeToString(), options, providers=[sys.argv[1]]).get_providers()
 except Exception as error:
@@ -69,6 +83,35 @@ def cuda_problem() -> str | None:
     return child.stdout.strip() or None
 
 
+def cuda_devices() -> dict[str, Any]:
+    """Return `driver`, the CUDA version that the driver supports, and `devices`, their names; asked in a child process.
+
+    `reason` says why, if the driver that reported devices does not name them.
+    """
+    answer = ask(_DEVICES)
+    return {"driver": None, "devices": [], "reason": answer} if isinstance(answer, str) else answer
+
+
+@lru_cache
+def import_problem(package: str) -> str | None:
+    """Return why the installed `package` cannot be imported, or None. A child process tries: libraries may crash it."""
+    answer = ask(f"import {package}\nprint('{{}}')")
+    return f"the package '{package}' is installed, but {answer}" if isinstance(answer, str) else None
+
+
+def ask(code: str) -> dict[str, Any] | str:
+    """Run Python `code` in a child process, and return the JSON object on its last line, or why there is none."""
+    try:
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return f"does not answer within {CHILD_TIMEOUT_S:.0f} s"
+    if child.returncode:
+        said = child.stderr.strip().splitlines()[-1:] or [f"its process was killed (exit code {child.returncode})"]
+        return f"fails: {one_line(said[0], 160)}"
+    answer: dict[str, Any] = json.loads(child.stdout.strip().splitlines()[-1])
+    return answer
+
+
 @lru_cache
 def provider_problem(provider: str) -> str | None:
     """Return why ONNX Runtime does not give a session on `provider`, or None if a small one really got it.
@@ -80,14 +123,13 @@ def provider_problem(provider: str) -> str | None:
     """
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _CHILD, provider], capture_output=True, text=True, timeout=PROVIDER_TIMEOUT_S
+            [sys.executable, "-c", _CHILD, provider], capture_output=True, text=True, timeout=CHILD_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        return f"a session with {provider} did not start within {PROVIDER_TIMEOUT_S:.0f} s"
+        return f"a session with {provider} did not start within {CHILD_TIMEOUT_S:.0f} s"
     said = child.stdout.strip().splitlines()[-1:] or [""]
     if said[0] == "missing":
-        mend = f"pip install {PACKAGES[provider]}, which replaces onnxruntime, in an environment of its own"
-        return f"this ONNX Runtime was built without {provider}; {mend}"
+        return f"this ONNX Runtime was built without {provider}"
     if said[0].startswith("got "):
         got = said[0].removeprefix("got ").split(",")
         return None if provider in got else f"a session asked for {provider} got {', '.join(got)}"
