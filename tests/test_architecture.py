@@ -14,6 +14,7 @@ LAYERS = {
     "strop": 1,
     "strop.errors": 1,
     "strop.settings": 1,
+    "strop.settings_chain": 1,
     "strop.ids": 1,
     "strop.artifact": 1,
     "strop.records": 1,
