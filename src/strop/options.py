@@ -47,6 +47,17 @@ class Option:
 _TORCHAO = "torchao's packed tensors have no form there"
 _BF16 = "its bfloat16 operators have no kernels there"
 
+
+def _torchao(name: str, device: str | None = None) -> Option:
+    cannot = {"export": _TORCHAO, "compile=torchscript": _TORCHAO}
+    return Option("quantize", name, ("torch",), "torch", ("torch", "torchao"), device, cannot, part="torch")
+
+
+def _nncf(name: str, uses_calibration: bool = False) -> Option:
+    needs = ("nncf", "openvino")
+    return Option("quantize", name, ("onnx",), "openvino", needs, uses_calibration=uses_calibration, part="openvino")
+
+
 OPTIONS: dict[tuple[str, str], Option] = {
     (option.stage, option.name): option
     for option in (
@@ -77,22 +88,27 @@ OPTIONS: dict[tuple[str, str], Option] = {
             uses_calibration=True,
             part="onnx_int8",
         ),
+        Option(
+            "quantize",
+            "sensitivity",
+            ("onnx",),
+            "onnx",
+            ("onnx", "onnxruntime"),
+            uses_calibration=True,
+            part="onnx_int8",
+        ),
         Option("quantize", "ort_int4", ("onnx",), "onnx", ("onnx", "onnxruntime"), part="onnx_weights"),
         Option("quantize", "ort_int8_weights", ("onnx",), "onnx", ("onnx", "onnxruntime"), part="onnx_weights"),
         Option("quantize", "onnx_fp16", ("onnx",), "onnx", ("onnx", "onnxruntime", "onnx_ir"), part="onnx_float"),
         Option("quantize", "onnx_bf16", ("onnx",), "onnx", ("onnx", "onnxruntime", "onnx_ir"), part="onnx_float"),
-        Option(
-            "quantize", "nncf_int8", ("onnx",), "openvino", ("nncf", "openvino"), uses_calibration=True, part="openvino"
-        ),
-        Option(
-            "quantize",
-            "torchao_int8_dynamic",
-            ("torch",),
-            "torch",
-            ("torch", "torchao"),
-            before={"export": _TORCHAO, "compile=torchscript": _TORCHAO},
-            part="torch",
-        ),
+        _nncf("nncf_int8", uses_calibration=True),
+        _nncf("nncf_accuracy", uses_calibration=True),
+        _nncf("nncf_weights"),
+        _torchao("torchao_int8_dynamic"),
+        _torchao("torchao_int8_weights"),
+        _torchao("torchao_int4_weights"),
+        _torchao("torchao_fp8_weights"),
+        _torchao("torchao_fp8", device="cuda"),
         Option("quantize", "bf16", ("torch",), "torch", ("torch",), before={"export": _BF16}, part="torch"),
         Option("compile", "torchscript", ("torch",), "torchscript", ("torch",)),
         Option("compile", "inductor", ("torch",), "torch_compile", ("torch",)),

@@ -164,7 +164,9 @@ class Quantize(Stage):
     op_types: list[str] = setting(list, "operators to quantize; empty: all that the library knows")
     reduce_range: bool = setting(True, "7-bit weights: no saturation on CPUs with AVX2 but without VNNI")
     block_size: int = setting(
-        32, "ort_int4, ort_int8_weights: weights of a column that share a scale: 16, 32, 64, 128 or 256 [1]"
+        32,
+        "ort_int4, ort_int8_weights, and torchao_int4_weights and nncf_weights in 4 bits: weights that share a scale; "
+        "for the first two 16, 32, 64, 128 or 256 [1]",
     )
     symmetric: bool = setting(False, "ort_int4, ort_int8_weights: no zero points beside the scales")
     accuracy_level: str = setting(
@@ -180,11 +182,34 @@ class Quantize(Stage):
         "ONNX options: so many layers stay in float32, those that lose most when they alone are quantized; "
         "measured on calibration examples [1]",
     )
+    sensitivity_file: Optional[str] = setting(
+        None, "with keep_sensitive: a sensitivity.json of an earlier run, relative to the project; nothing is measured"
+    )
     sensitivity_time_s: float = setting(300.0, "longest time of measuring which layers lose most [s]")
     model_type: str = setting(
         "auto",
         "nncf: `transformer` treats attention and its masks with care; `auto`: if the graph has attention",
         ("auto", "none", "transformer"),
+    )
+    smooth_quant_alpha: float = setting(
+        0.95,
+        "nncf_int8, nncf_accuracy, in transformers: SmoothQuant's share of the range that moves from activations into "
+        "weights, 0 to 1; below 0: none [1]",
+    )
+    max_drop: float = setting(
+        0.01, "nncf_accuracy: loss of accuracy on the calibration examples down to which layers return to float [1]"
+    )
+    weight_mode: str = setting(
+        "int8_asym",
+        "nncf_weights: bits of the weights, with a zero point beside the scale (`asym`) or without (`sym`)",
+        ("int8_asym", "int8_sym", "int4_asym", "int4_sym"),
+    )
+    int4_ratio: float = setting(1.0, "nncf_weights in 4 bits: share of the weights that get them; others get 8 [1]")
+    all_layers: bool = setting(False, "nncf_weights in 4 bits: embeddings and the last layer get them, too, not 8")
+    data_aware: str = setting(
+        "none",
+        "nncf_weights in 4 bits: what chooses scales by calibration examples: `awq` or `scale_estimation`",
+        ("none", "awq", "scale_estimation"),
     )
     min_cosine: float = setting(0.9, "outputs less like the reference's than this are `wrong_output` [1]")
 

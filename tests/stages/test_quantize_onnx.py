@@ -279,6 +279,36 @@ def test_losses_are_measured_written_and_sorted(bench):
     assert (made.details["layers_measured"], made.details["layers"]) == (2, 2)
 
 
+def test_a_list_of_losses_is_written_once_and_read_by_later_runs(bench, capsys):
+    model = uneven(bench)
+    ranked = bench.step("quantize", "sensitivity", model, model, per_channel=False)
+    file = f"results/{ranked.key}/sensitivity.json"
+    assert ranked.status == "no_effect"
+    assert ranked.error == f"nothing was to be quantized: {file} ranks 2 of 2 layers"
+    assert [row["kept"] for row in json.loads((bench.project / file).read_text())] == [False, False]
+    assert "sensitivity 2/2" in capsys.readouterr().out
+    mixed = {"per_channel": False, "keep_sensitive": 1, "sensitivity_file": file}
+    made = bench.step("quantize", "ort_int8_dynamic", model, model, min_cosine=0.99, **mixed)
+    assert made.status == "ok", made.error
+    assert made.details["kept_in_float"] == ["head"]
+    assert "sensitivity" not in capsys.readouterr().out
+
+
+def test_a_list_of_another_model_or_of_nothing_is_refused(bench):
+    model = uneven(bench)
+    for text, word in (
+        ('[{"layer": "other", "loss": 1}]', "none of its 1 layers"),
+        ("{}", "none of its 0"),
+        ("x", "no list"),
+    ):
+        (bench.project / "list.json").write_text(text)
+        made = bench.step("quantize", "ort_int4", model, model, keep_sensitive=1, sensitivity_file="list.json")
+        assert made.status == "build_failed"
+        assert f"quantize.sensitivity_file=list.json: {word}" in made.error
+    made = bench.step("quantize", "ort_int4", model, model, keep_sensitive=1, sensitivity_file="../list.json")
+    assert "outside of the project's folder" in made.error
+
+
 @pytest.mark.parametrize("option", ["ort_int8_static", "ort_int4", "ort_int8_weights", "onnx_fp16"])
 def test_each_option_leaves_a_layer_out(bench, option):
     model = uneven(bench)

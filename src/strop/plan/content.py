@@ -15,7 +15,7 @@ def local_content(settings: dict[str, Any], project: Path, stamps: Stamps, stage
     """Return setting -> digest of the local file or folder that it names.
 
     Args:
-        settings: of one step; `source.path` and `factory` may name files.
+        settings: of one step; `source.path`, `sensitivity_file` and `factory` may name files.
         project: folder that relative paths start from.
         stamps: filled with path -> [size in bytes, modification time in s], by which a stored plan knows its age.
         stage: for the message.
@@ -26,6 +26,8 @@ def local_content(settings: dict[str, Any], project: Path, stamps: Stamps, stage
     found: dict[str, str] = {}
     if path := (settings.get("source") or {}).get("path"):
         found["source.path"] = _content(project, str(path), stamps, f"{stage}.source.path")
+    if path := settings.get("sensitivity_file"):
+        found["sensitivity_file"] = _content(project, str(path), stamps, f"{stage}.sensitivity_file")
     factory = str(settings.get("factory") or "")
     if ".py:" in factory:
         found["factory"] = _content(project, factory.rpartition(":")[0], stamps, f"{stage}.factory")

@@ -2,7 +2,7 @@
 
 `model.json` says how to make the module, with the keys of `SPEC`: `factory` is `module:function`, or
 `file.py:function` with the file in the artifact; `args` its keyword arguments; `outputs` the names of what it returns,
-or null; `dtype` null or `bfloat16`; `quantize` null or `torchao_int8_dynamic`; `rewrites` the changes of its layers
+or null; `dtype` null or `bfloat16`; `quantize` null or a key of `QUANTIZED`; `rewrites` the changes of its layers
 (`strop.runtimes.rewrites`) in order. The weights lie beside it.
 """
 
@@ -32,6 +32,14 @@ SPEC: dict[str, Any] = {
     "dtype": None,
     "quantize": None,
     "rewrites": [],
+}
+# Quantize option -> precision of its weights; on a CPU torchao keeps a 4-bit value in a byte.
+QUANTIZED = {
+    "torchao_int8_dynamic": "int8",
+    "torchao_int8_weights": "int8",
+    "torchao_int4_weights": "int4",
+    "torchao_fp8_weights": "fp8",
+    "torchao_fp8": "fp8",
 }
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.safetensors"
@@ -291,11 +299,11 @@ def remembers(module: torch.nn.Module, warm: dict[str, torch.Tensor], fresh: dic
 
 
 def precision_of(module: torch.nn.Module, spec: dict[str, Any]) -> str:
-    """Return the lowest precision of a module's weights: `int8`, `bf16`, `f16`, `f32` or `f64`."""
+    """Return the lowest precision of a module's weights: `int4`, `int8`, `fp8`, `bf16`, `f16`, `f32` or `f64`."""
     import torch
 
     if spec["quantize"]:
-        return "int8"
+        return QUANTIZED[spec["quantize"]]
     names = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float64: "f64"}
     used = {parameter.dtype for parameter in module.parameters()}
     return next((name for dtype, name in names.items() if dtype in used), "f32")

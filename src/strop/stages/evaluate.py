@@ -60,12 +60,12 @@ def predict(session: Session, examples: Examples, batch_size: int) -> tuple[np.n
         rows = order[start : start + size]
         padded = np.concatenate([rows, np.full(size - len(rows), rows[-1])]) if fixed_batch(session.inputs) else rows
         outputs = run(session, examples.batch(padded))
-        found, classes = _classes(outputs[session.outputs[0].name])
+        found, classes = classes_of(outputs[session.outputs[0].name])
         predictions[rows] = found[: len(rows)]
     return predictions, classes
 
 
-def _classes(output: np.ndarray) -> tuple[np.ndarray, int | None]:
+def classes_of(output: np.ndarray) -> tuple[np.ndarray, int | None]:
     """Return the classes that an output means: the largest of each row's logits, or integers as they are."""
     if output.ndim == 1 and output.dtype.kind in "iu":
         return output, None

@@ -8,15 +8,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from strop.artifact import Artifact
 from strop.check import fixed_batch
 from strop.errors import StageFailure
 from strop.examples import Examples, Feeds
 from strop.graph import is_quantized, load_graph, node_counts, quantized_share, side_cars, walk
 from strop.job import Job, Made
+from strop.runtimes.modules import read_spec
 
 MODEL = "model.onnx"
 NOTHING_QUANTIZED = "the quantizer changed nothing; see quantize.op_types"
 ALL_KEPT = "all that could be quantized stays in float; see quantize.keep_float and quantize.keep_sensitive"
+
+
+def refuse_quantized(source: Artifact) -> None:
+    """Check that a model is not quantized yet: twice would round what is rounded, double Q/DQ pairs or do nothing.
+
+    Args:
+        source: a `torch` or `onnx` artifact.
+
+    Raises:
+        StageFailure: `skipped`: it is.
+    """
+    torch = source.manifest.format == "torch"
+    if read_spec(source)["quantize"] if torch else is_quantized(load_graph(source.verify().folder / MODEL)):
+        raise StageFailure("skipped", "the model is quantized already")
 
 
 def calibration(job: Job, most: int) -> Examples:
@@ -50,14 +66,13 @@ def prepared(job: Job) -> Iterator[Path]:
     """Yield the source, shapes inferred, constants folded, each node named, as ONNX Runtime's quantizers want it.
 
     Raises:
-        StageFailure: `skipped` if the model is quantized already: that would double its Q/DQ pairs or do nothing.
+        StageFailure: `skipped`: as `refuse_quantized`.
     """
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     source = job.artifact("source").verify().folder / MODEL
+    refuse_quantized(job.artifact("source"))
     graph = load_graph(source)
-    if is_quantized(graph):
-        raise StageFailure("skipped", "the model is quantized already")
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / MODEL
         quant_pre_process(

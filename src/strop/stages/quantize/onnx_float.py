@@ -21,11 +21,13 @@ from strop.stages.quantize.onnx_range import beyond_float16
 BF16_OPSET = 22  # the first in which convolutions and activations take bfloat16, too
 
 
-def onnx_fp16(job: Job, *, keep_float: list[str], keep_sensitive: int, sensitivity_time_s: float) -> Made:
+def onnx_fp16(
+    job: Job, *, keep_float: list[str], keep_sensitive: int, sensitivity_file: str | None, sensitivity_time_s: float
+) -> Made:
     """ONNX typed in float16, by ONNX Runtime's converter."""
     with prepared(job) as source:
         write = _writer(source, to_float16)
-        keeping = Keeping(keep_float, keep_sensitive, sensitivity_time_s)
+        keeping = Keeping(keep_float, keep_sensitive, sensitivity_file, sensitivity_time_s)
         choice, details = keep_in_float(job, source, write, keeping)
         write(job.folder / MODEL, choice)
         details |= beyond_float16(job, source, set(choice.kept))
@@ -36,7 +38,7 @@ def onnx_bf16(job: Job, *, keep_float: list[str]) -> Made:
     """ONNX typed in bfloat16, which has float32's range and 8 bits of precision: for devices whose kernels know it."""
     with prepared(job) as source:
         write = _writer(source, to_bfloat16)
-        choice, details = keep_in_float(job, source, write, Keeping(keep_float, 0, 0.0))
+        choice, details = keep_in_float(job, source, write, Keeping(keep_float, 0, None, 0.0))
         write(job.folder / MODEL, choice)
     on_cuda = job.device["kind"] == "cuda"
     if not on_cuda:

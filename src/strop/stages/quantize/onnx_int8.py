@@ -11,7 +11,7 @@ from strop.examples import Feeds
 from strop.graph import graphs, load_graph, side_cars
 from strop.job import Job, Made
 from strop.stages.quantize.common import MODEL, batches, calibration, made, prepared
-from strop.stages.quantize.onnx_layers import LAYERS, Choice, Keeping, keep_in_float, with_products
+from strop.stages.quantize.onnx_layers import FILE, LAYERS, Choice, Keeping, Write, keep_in_float, rank, with_products
 
 METHODS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 
@@ -25,30 +25,57 @@ def ort_int8_dynamic(
     reduce_range: bool,
     keep_float: list[str],
     keep_sensitive: int,
+    sensitivity_file: str | None,
     sensitivity_time_s: float,
 ) -> Made:
     """ONNX Runtime: integer weights now, activations scaled at run time for each call's own range."""
-    from onnxruntime.quantization import quantize_dynamic
-
     with prepared(job) as source:
-
-        def write(target: Path, choice: Choice) -> None:
-            quantize_dynamic(
-                str(source),
-                str(target),
-                op_types_to_quantize=op_types or None,
-                per_channel=per_channel,
-                reduce_range=reduce_range,
-                weight_type=_type(weight_type),
-                use_external_data_format=bool(side_cars(load_graph(source))),
-                extra_options={"EnableSubgraph": True},  # without it the branches of an If stay in float
-                **{key: with_products(names) for key, names in _nodes(choice).items()},
-            )
-
-        keeping = Keeping(keep_float, keep_sensitive, sensitivity_time_s)
+        write = _dynamic(source, per_channel, weight_type, op_types, reduce_range)
+        keeping = Keeping(keep_float, keep_sensitive, sensitivity_file, sensitivity_time_s)
         choice, details = keep_in_float(job, source, write, keeping, op_types or LAYERS)
         write(job.folder / MODEL, choice)
     return made(job, details)
+
+
+def sensitivity(
+    job: Job,
+    *,
+    per_channel: bool,
+    weight_type: str,
+    op_types: list[str],
+    reduce_range: bool,
+    sensitivity_time_s: float,
+) -> Made:
+    """ONNX Runtime: what each layer loses when it alone is quantized as by `ort_int8_dynamic`; the model stays.
+
+    The list is for `quantize.sensitivity_file` of the options that have `quantize.keep_sensitive`.
+    """
+    with prepared(job) as source:
+        write = _dynamic(source, per_channel, weight_type, op_types, reduce_range)
+        details = rank(job, source, write, sensitivity_time_s, op_types or LAYERS)
+    where = f"{job.results.name}/{job.stage}/{job.id}/{FILE}"
+    reason = f"nothing was to be quantized: {where} ranks {details['layers_measured']} of {details['layers']} layers"
+    return Made("onnx", details={**details, "status": "no_effect", "status_reason": reason})
+
+
+def _dynamic(source: Path, per_channel: bool, weight_type: str, op_types: list[str], reduce_range: bool) -> Write:
+    """Return what quantizes a prepared model and writes it."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    def write(target: Path, choice: Choice) -> None:
+        quantize_dynamic(
+            str(source),
+            str(target),
+            op_types_to_quantize=op_types or None,
+            per_channel=per_channel,
+            reduce_range=reduce_range,
+            weight_type=_type(weight_type),
+            use_external_data_format=bool(side_cars(load_graph(source))),
+            extra_options={"EnableSubgraph": True},  # without it the branches of an If stay in float
+            **{key: with_products(names) for key, names in _nodes(choice).items()},
+        )
+
+    return write
 
 
 def ort_int8_static(
@@ -64,6 +91,7 @@ def ort_int8_static(
     reduce_range: bool,
     keep_float: list[str],
     keep_sensitive: int,
+    sensitivity_file: str | None,
     sensitivity_time_s: float,
 ) -> Made:
     """ONNX Runtime: integer weights and activations, whose ranges come from calibration examples (QDQ form)."""
@@ -93,7 +121,7 @@ def ort_int8_static(
             )
 
         try:
-            keeping = Keeping(keep_float, keep_sensitive, sensitivity_time_s)
+            keeping = Keeping(keep_float, keep_sensitive, sensitivity_file, sensitivity_time_s)
             choice, details = keep_in_float(job, source, write, keeping, op_types or LAYERS)
             write(job.folder / MODEL, choice)
         except ValueError as error:

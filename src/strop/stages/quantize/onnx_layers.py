@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -21,11 +22,12 @@ import numpy as np
 from strop.artifact import write_atomically
 from strop.check import join
 from strop.compare import Outputs, compare
-from strop.errors import StageFailure, nearest
+from strop.errors import StageFailure, nearest, one_line
 from strop.examples import Feeds
 from strop.graph import WEIGHTED_OPS, graphs, load_graph, walk
 from strop.job import Job
 from strop.runtimes.onnxruntime import create
+from strop.sources import local_path
 from strop.stages.quantize.common import MODEL, batches, calibration
 
 EXAMPLES = 16  # of each layer's measurement: twice as many as the check of an artifact looks at
@@ -47,6 +49,7 @@ class Keeping:
 
     keep_float: list[str]
     keep_sensitive: int
+    sensitivity_file: str | None
     sensitivity_time_s: float
 
 
@@ -76,13 +79,51 @@ def keep_in_float(
     details: dict[str, Any] = {}
     if keeping.keep_sensitive > 0:
         names = [name for name in layers(model, set(op_types)) if name not in kept]
-        losses = _losses(job, source, write, names, keeping.sensitivity_time_s)
-        worst = sorted(losses, key=lambda name: -losses[name])[: keeping.keep_sensitive]
-        kept += worst
-        rows = [_row(name, losses[name], name in worst) for name in sorted(losses, key=lambda name: -losses[name])]
-        write_atomically(job.folder / FILE, json.dumps(rows, indent=1) + "\n")
-        details = {"sensitivity": rows, "layers_measured": len(losses), "layers": len(names)}
+        if keeping.sensitivity_file:
+            losses = _read_losses(job, keeping.sensitivity_file, names)
+        else:
+            losses = _losses(job, source, write, names, keeping.sensitivity_time_s)
+        details = _ranked(job, losses, keeping.keep_sensitive, len(names))
+        kept += [row["layer"] for row in details["sensitivity"] if row["kept"]]
     return Choice(tuple(kept)), details | ({"kept_in_float": kept} if kept else {})
+
+
+def rank(job: Job, source: Path, write: Write, limit_s: float, op_types: Iterable[str] = LAYERS) -> dict[str, Any]:
+    """Measure each layer, keep none, and write `sensitivity.json`; arguments and errors as in `keep_in_float`.
+
+    Returns:
+        Details for the manifest: `sensitivity`, the layers with their losses, that which loses most first.
+    """
+    names = layers(load_graph(source), set(op_types))
+    return _ranked(job, _losses(job, source, write, names, limit_s), 0, len(names))
+
+
+def _ranked(job: Job, losses: dict[str, float], keep: int, total: int) -> dict[str, Any]:
+    """Write `sensitivity.json`, in which the first `keep` layers stay in float, and return what the manifest says."""
+    order = sorted(losses, key=lambda name: -losses[name])
+    rows = [_row(name, losses[name], at < keep) for at, name in enumerate(order)]
+    write_atomically(job.folder / FILE, json.dumps(rows, indent=1) + "\n")
+    return {"sensitivity": rows, "layers_measured": len(losses), "layers": total}
+
+
+def _read_losses(job: Job, name: str, names: list[str]) -> dict[str, float]:
+    """Return layer -> loss of an earlier run's `sensitivity.json`, of those layers that are asked about.
+
+    Raises:
+        StageFailure: `build_failed`: it is no such list, or ranks none of them: it is of another model.
+    """
+    path = local_path(job.project, name, "quantize.sensitivity_file")
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        losses = {row["layer"]: math.inf if row["loss"] is None else float(row["loss"]) for row in rows}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        text = f"quantize.sensitivity_file={name}: no list of layers and losses as {FILE}: {one_line(error)}"
+        raise StageFailure("build_failed", text) from error
+    found = {layer: loss for layer, loss in losses.items() if layer in names}
+    if not found:
+        text = f"quantize.sensitivity_file={name}: none of its {len(losses)} layers is one of this model's {len(names)}"
+        raise StageFailure("build_failed", text)
+    return found
 
 
 def _row(name: str, loss: float, kept: bool) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def ort_int4(
     accuracy_level: str,
     keep_float: list[str],
     keep_sensitive: int,
+    sensitivity_file: str | None,
     sensitivity_time_s: float,
 ) -> Made:
     """ONNX Runtime: 4-bit weights of matrix products, a scale for each block of a column; activations stay float.
@@ -52,7 +53,12 @@ def ort_int4(
     Tables that `Gather` looks up (embeddings) become int4 only if `op_types` names it.
     """
     blocks = Blocks(4, block_size, symmetric, LEVELS[accuracy_level])
-    return _weight_only(job, blocks, set(op_types or PRODUCTS), Keeping(keep_float, keep_sensitive, sensitivity_time_s))
+    return _weight_only(
+        job,
+        blocks,
+        set(op_types or PRODUCTS),
+        Keeping(keep_float, keep_sensitive, sensitivity_file, sensitivity_time_s),
+    )
 
 
 def ort_int8_weights(
@@ -63,11 +69,14 @@ def ort_int8_weights(
     accuracy_level: str,
     keep_float: list[str],
     keep_sensitive: int,
+    sensitivity_file: str | None,
     sensitivity_time_s: float,
 ) -> Made:
     """ONNX Runtime: 8-bit weights of matrix products, a scale for each block of a column; activations stay float."""
     blocks = Blocks(8, block_size, symmetric, LEVELS[accuracy_level])
-    return _weight_only(job, blocks, set(PRODUCTS), Keeping(keep_float, keep_sensitive, sensitivity_time_s))
+    return _weight_only(
+        job, blocks, set(PRODUCTS), Keeping(keep_float, keep_sensitive, sensitivity_file, sensitivity_time_s)
+    )
 
 
 def _weight_only(job: Job, blocks: Blocks, op_types: set[str], keeping: Keeping) -> Made:
