@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strop.errors import StropError
+from strop.options import OPTIONS
 from strop.plan import load_plan, make_plan, open_plan
 from strop.report.share import step_counts
 
@@ -37,6 +38,15 @@ def test_the_reference_is_a_variant_measured_against_itself():
     assert step["upstream"]["source"] == step["upstream"]["reference"]
     assert control["variant"] == "eager"
     assert len(plan["runs"]) == len({run["run_id"] for run in plan["runs"]}) == 5
+
+
+def test_the_quantization_study_plans_each_option_that_a_cpu_can_run():
+    plan = make_plan(["study=quantization"], CONF)
+    planned = {plan["steps"][key]["option"] for key in keys(plan, "quantize")}
+    assert planned == {name for (stage, name), item in OPTIONS.items() if stage == "quantize" and item.device is None}
+    assert all(row["reason"] for row in plan["variants"] if row["status"] == "skipped")
+    floors = {plan["steps"][key]["settings"]["min_cosine"] for key in keys(plan, "quantize")}
+    assert floors == {-1}
 
 
 def test_a_setting_that_an_option_does_not_read_changes_nothing():
