@@ -59,10 +59,10 @@ def left_in_float(look: Look, details: Mapping[str, Any], settings: Mapping[str,
 
 def _reason(product: Any, details: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Return why a product is computed in float, as far as that is known."""
-    if product.name in details.get("kept_in_float", []):
-        return "kept in float on purpose"
     if not product.weights:
         return "neither factor is a weight"
+    if product.name in details.get("kept_in_float", []):
+        return "kept in float on purpose"
     if product.kept not in FLOATS:
         return "only its weights are quantized"
     wanted = settings.get("op_types") or []
