@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import re
 import typing
@@ -225,6 +226,24 @@ def key_kind(key: str) -> str:
             names = _hints(typing.cast("type", cls)) if dataclasses.is_dataclass(cls) else ()
             near = nearest(part, [".".join([*parts[:depth], name]) if depth else name for name in names])
             near = nearest(part, names) if "did you" not in near else near
+            near = near if depth else _nearest_anywhere(part, near)
             raise StropError(f"{key}: no such setting; {near}")
         cls = _hints(typing.cast("type", cls))[part]
     return "item" if typing.get_origin(cls) is dict else "value"
+
+
+def _nearest_anywhere(word: str, near: str) -> str:
+    """Return the setting of any group whose own name is very like `word`, as `benchmark.batch_size`, else `near`."""
+    names = [f"{group}.{name}" for group, cls in GROUPS.items() for name in _hints(cls)]
+    found = difflib.get_close_matches(word, {name.partition(".")[2] for name in names}, n=1, cutoff=0.8)
+    if not found or difflib.get_close_matches(word, [*GROUPS, *_hints(Config)], n=1, cutoff=0.8):
+        return near
+    return " or ".join(f"'{name}'" for name in names if name.partition(".")[2] == found[0]).join(("did you mean ", "?"))
+
+
+def is_text(key: str) -> bool:
+    """Return whether a setting is a text or a list of texts, whatever it looks like."""
+    cls: Any = Config
+    for part in key.split("."):
+        cls = _hints(typing.cast("type", cls)).get(part) if dataclasses.is_dataclass(cls) else None
+    return cls in (str, typing.Optional[str], list[str])  # noqa: UP045 # as the settings are written

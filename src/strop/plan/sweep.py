@@ -6,7 +6,14 @@ import re
 from dataclasses import dataclass
 
 from strop.errors import StropError, nearest
-from strop.plan.compose import Composer, key_kind
+from strop.plan.compose import Composer, is_text, key_kind
+
+# A quoted text, or what Hydra reads as a number or a truth though it stands alone in its place of a list.
+NO_TEXT = re.compile(
+    r"""(?P<quoted>'[^']*'|"[^"]*")|(?P<before>(?:^|[,\[]|\bchoice\()\s*)"""
+    r"""(?P<word>[+-]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d[\d_]*)?|[+-]?inf|nan|true|false)(?=\s*(?:$|[,\])]))""",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,12 @@ def _check_axis(key: str, where: str) -> None:
 
 
 def _word(key: str, value: str) -> str:
-    """An item of a free dictionary may be new, which Hydra wants said."""
+    """Return the override as Hydra is to read it: new items of free dictionaries said, texts as they were written.
+
+    `12e5`, `123_456` and `true` are a number and a truth to Hydra; in a text setting they would change their spelling.
+    """
+    if is_text(key) and not re.match(r"(range|interval)\(", value):
+        value = NO_TEXT.sub(lambda found: found["quoted"] or f"{found['before']}'{found['word']}'", value)
     return f"{'++' if key_kind(key) == 'item' else ''}{key}={value}"
 
 
