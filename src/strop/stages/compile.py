@@ -22,7 +22,7 @@ from strop.graph import compared
 from strop.job import Job, Made
 from strop.runtimes.modules import copy_module, in_float32, load_module, named_outputs, precision_of, read_spec
 from strop.runtimes.torch import CACHE_FILE, COMPILE_FILE, PACKAGE_FILE, SCRIPT_FILE, compiled
-from strop.stages.export import dynamic_shapes, example_feeds
+from strop.stages.export import dynamic_shapes, example_feeds, export_reason
 
 if TYPE_CHECKING:
     import torch
@@ -148,7 +148,8 @@ def _program(job: Job, dynamic: bool) -> Any:
     try:
         return torch.export.export(_module(job), tuple(_feeds(job).values()), dynamic_shapes={"values": shapes})
     except Exception as error:
-        raise StageFailure("build_failed", f"torch.export: {one_line(error)}") from error
+        inputs = job.artifact("source").manifest.inputs
+        raise StageFailure("build_failed", f"torch.export: {export_reason(error, inputs)}") from error
 
 
 def operators(program: Any) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,19 +33,46 @@ def onnx(job: Job, *, opset: int) -> Made:
     feeds = example_feeds(job, manifest.inputs)
     shapes = dynamic_shapes(manifest.inputs)
     with _quiet():
-        program = torch.onnx.export(
-            module,
-            kwargs={name: torch.from_numpy(value) for name, value in feeds.items()},
-            dynamo=True,
-            opset_version=opset,
-            dynamic_shapes=shapes if any(shapes.values()) else None,
-            input_names=[tensor.name for tensor in manifest.inputs],
-            output_names=[tensor.name for tensor in manifest.outputs],
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                module,
+                kwargs={name: torch.from_numpy(value) for name, value in feeds.items()},
+                dynamo=True,
+                opset_version=opset,
+                dynamic_shapes=shapes if any(shapes.values()) else None,
+                input_names=[tensor.name for tensor in manifest.inputs],
+                output_names=[tensor.name for tensor in manifest.outputs],
+                verbose=False,
+            )
+        except Exception as error:
+            raise StageFailure("export_unsupported", export_reason(error, manifest.inputs)) from error
         assert program is not None
         program.save(str(job.folder / MODEL))
     return made(job.folder, manifest.inputs)
+
+
+def export_reason(error: BaseException, inputs: tuple[Tensor, ...]) -> str:
+    """Return in one line why torch.export gave up: its own texts begin with advice, and end with what was wrong."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = str(error)
+    if found := re.search(r"inferred a static shape of (\d+) for dimension inputs\['(\w+)'\]\.shape\[(\d+)\]", text):
+        return _baked_in(found[2], int(found[3]), found[1])
+    specialized = r"\[(\d+)\]\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
+    if found := re.search(specialized, text):
+        return _baked_in(inputs[int(found[1])].name, int(found[2]), found[3])
+    if "data-dependent" in text:
+        return (
+            f"the model's code decides by a value inside of a tensor, which no graph can follow: {one_line(error, 120)}"
+        )
+    return one_line(error)
+
+
+def _baked_in(name: str, axis: int, length: str) -> str:
+    return (
+        f"the exporter fixed axis {axis} of '{name}' to the example's {length}; the model's code reads this length as "
+        "a Python number"
+    )
 
 
 def dynamic_shapes(inputs: tuple[Tensor, ...]) -> dict[str, dict[int, Any]]:
@@ -86,8 +114,7 @@ def made(folder: Path, inputs: tuple[Tensor, ...]) -> Made:
         if baked:
             raise StageFailure(
                 "export_unsupported",
-                f"the exporter fixed axis {baked[0]} ({tensor.shape[baked[0]]}) of '{tensor.name}' to the example's "
-                f"{found[tensor.name].shape[baked[0]]}; the model's code reads this length as a Python number",
+                _baked_in(tensor.name, baked[0], str(found[tensor.name].shape[baked[0]])),
             )
     return Made(
         "onnx",
