@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help env study test check format docs lock clean
+.PHONY: help env study test check format docs cases lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,6 +44,9 @@ format: env  ## format code and rules
 
 docs: env  ## generate docs/reference from the settings
 	python -m strop.report.reference docs/reference
+
+cases: env  ## run the reported cases and write docs/cases.md
+	python -m pytest tests/cases --write-cases docs/cases.md
 
 lock: env  ## resolve pyproject.toml anew into envs/
 	python envs/make_lock.py
