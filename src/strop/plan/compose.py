@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import StropError, nearest, one_line
+from strop.plan.texts import check_texts
 from strop.settings import GROUPS, Config, Recover, Source, Study
 
 Choices = dict[str, str]
@@ -111,6 +112,7 @@ class Composer:
             except Exception as error:
                 raise StropError(self._explain(error)) from error
         _check_choices(Config, values, "")
+        check_texts(self.conf, {str(group): str(name) for group, name in choices.items() if group in self.groups})
         return Composed(
             values,
             {str(group): str(name) for group, name in choices.items() if group in self.groups},
@@ -239,11 +241,3 @@ def _nearest_anywhere(word: str, near: str) -> str:
     if not found or difflib.get_close_matches(word, [*GROUPS, *_hints(Config)], n=1, cutoff=0.8):
         return near
     return " or ".join(f"'{name}'" for name in names if name.partition(".")[2] == found[0]).join(("did you mean ", "?"))
-
-
-def is_text(key: str) -> bool:
-    """Return whether a setting is a text or a list of texts, whatever it looks like."""
-    cls: Any = Config
-    for part in key.split("."):
-        cls = _hints(typing.cast("type", cls)).get(part) if dataclasses.is_dataclass(cls) else None
-    return cls in (str, typing.Optional[str], list[str])  # noqa: UP045 # as the settings are written

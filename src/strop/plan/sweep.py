@@ -6,14 +6,8 @@ import re
 from dataclasses import dataclass
 
 from strop.errors import StropError, nearest
-from strop.plan.compose import Composer, is_text, key_kind
-
-# A quoted text, or what Hydra reads as a number or a truth though it stands alone in its place of a list.
-NO_TEXT = re.compile(
-    r"""(?P<quoted>'[^']*'|"[^"]*")|(?P<before>(?:^|[,\[]|\bchoice\()\s*)"""
-    r"""(?P<word>[+-]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d[\d_]*)?|[+-]?inf|nan|true|false)(?=\s*(?:$|[,\])]))""",
-    re.IGNORECASE,
-)
+from strop.plan.compose import Composer, key_kind
+from strop.plan.texts import as_text, is_text
 
 
 @dataclass(frozen=True)
@@ -90,8 +84,7 @@ def _word(key: str, value: str) -> str:
 
     `12e5`, `123_456` and `true` are a number and a truth to Hydra; in a text setting they would change their spelling.
     """
-    if is_text(key) and not re.match(r"(range|interval)\(", value):
-        value = NO_TEXT.sub(lambda found: found["quoted"] or f"{found['before']}'{found['word']}'", value)
+    value = as_text(value) if is_text(key) else value
     return f"{'++' if key_kind(key) == 'item' else ''}{key}={value}"
 
 
