@@ -58,31 +58,53 @@ def read(tmp_path_factory):
     return bench, *reader(bench, "build")
 
 
-def test_integers_everywhere_ruin_it_and_that_is_a_finding(read):
+def test_integers_everywhere_ruin_it_and_that_is_a_finding(read, row):
     bench, onnx, model = read
     made = bench.step("quantize", "ort_int8_static", onnx, model, min_cosine=0.95)
+    row("mask", "quantize=ort_int8_static", made.status, made.error)
     assert made.status == "wrong_output"
-    assert bench.step("quantize", "ort_int8_dynamic", onnx, model, min_cosine=0.95).status == "ok"
 
 
-def test_histograms_over_the_mask_fail_with_the_librarys_own_reason(read):
+@pytest.mark.parametrize(
+    ("stage", "option", "settings"),
+    [
+        ("quantize", "ort_int8_dynamic", {}),
+        ("quantize", "ort_int4", {}),
+        ("quantize", "onnx_fp16", {}),
+        ("engine", "openvino", {"precision": "bf16"}),
+    ],
+)
+def test_what_has_no_range_over_the_mask_keeps_it(read, row, stage, option, settings):
+    bench, onnx, model = read
+    made = bench.step(stage, option, onnx, model, min_cosine=0.95, **settings)
+    row(
+        "mask", f"{stage}={option}" + "".join(f" {stage}.{k}={v}" for k, v in settings.items()), made.status, made.error
+    )
+    assert made.status == "ok", made.error
+
+
+def test_histograms_over_the_mask_fail_with_the_librarys_own_reason(read, row):
     bench, onnx, model = read
     made = bench.step("quantize", "ort_int8_static", onnx, model, calibration_method="entropy")
+    row("mask", "quantize=ort_int8_static_entropy", made.status, made.error)
     assert made.status == "calibration_failed"
     assert "Too many bins" in made.error
 
 
-def test_integers_in_matrix_products_alone_keep_it(read):
+def test_integers_in_matrix_products_alone_keep_it(read, row):
     bench, onnx, model = read
     made = bench.step("quantize", "ort_int8_static", onnx, model, op_types=["MatMul", "Gemm"], min_cosine=0.95)
+    row("mask", "quantize=ort_int8_static_matmul", made.status, made.error)
     assert made.status == "ok", made.error
 
 
-def test_nncf_is_told_of_attention_where_there_is_some(read):
+def test_nncf_is_told_of_attention_where_there_is_some(read, row):
     bench, onnx, model = read
     untold = bench.step("quantize", "nncf_int8", onnx, model, model_type="none", min_cosine=0.95)
+    row("mask", "quantize=nncf_int8 quantize.model_type=none", untold.status, untold.error)
     assert (untold.status, untold.details["transformer"]) == ("wrong_output", False)
     found = bench.step("quantize", "nncf_int8", onnx, model, model_type="auto", min_cosine=0.95)
+    row("mask", "quantize=nncf_int8", found.status, found.error)
     assert found.status == "ok", found.error
     assert found.details["transformer"] is True
 

@@ -51,27 +51,37 @@ def worst(manifest, batch_size):
     return max(entry["worst_row"] for entry in manifest.check["outputs"] if entry["batch_size"] == batch_size)
 
 
-def test_rows_are_right_alone_and_wrong_beside_an_outlier(bench):
+def test_rows_are_right_alone_and_wrong_beside_an_outlier(bench, row):
     onnx, model = exported(bench, {"window": windows()})
-    assert BAD in {row for batch in model.check["rows"] for row in batch}
+    assert BAD in {at for batch in model.check["rows"] for at in batch}
     made = bench.step("quantize", "ort_int8_dynamic", onnx, model)
+    row("coupling", "quantize=ort_int8_dynamic", made.status, made.error)
     assert made.status == "wrong_output"
     assert made.error.startswith("batch 8: ")
     assert worst(made, 1) < 0.2 < 0.9 < worst(made, 8)
 
 
-def test_static_int8_gives_a_row_the_same_answer_alone_and_in_a_batch(bench):
+def test_static_int8_gives_a_row_the_same_answer_alone_and_in_a_batch(bench, row):
     from strop.examples import Examples
     from strop.runtimes import open_session
     from strop.runtimes.session import run
 
     onnx, model = exported(bench, {"window": windows()})
     made = bench.step("quantize", "ort_int8_static", onnx, model)
+    row("coupling", "quantize=ort_int8_static", made.status, made.error)
     session = open_session(bench.artifact(made), threads=1)
     test = Examples.read(bench.artifact(model).file("examples/test.parquet"))
     together = run(session, test.batch([0, 1, BAD, 2]))["output_0"]
-    alone = np.concatenate([run(session, test.batch([row]))["output_0"] for row in (0, 1, BAD, 2)])
+    alone = np.concatenate([run(session, test.batch([at]))["output_0"] for at in (0, 1, BAD, 2)])
     assert np.array_equal(together, alone)
+
+
+@pytest.mark.parametrize("option", ["ort_int4", "onnx_fp16"])
+def test_weights_alone_and_half_floats_couple_nothing(bench, row, option):
+    onnx, model = exported(bench, {"window": windows()})
+    made = bench.step("quantize", option, onnx, model)
+    row("coupling", f"quantize={option}", made.status, made.error)
+    assert made.status == "ok", made.error
 
 
 @pytest.mark.parametrize("outlier", [True, False])

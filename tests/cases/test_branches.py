@@ -48,8 +48,9 @@ def branched(bench):
     return model
 
 
-def test_dynamic_int8_reaches_into_the_branches_and_says_how_much(bench, branched):
+def test_dynamic_int8_reaches_into_the_branches_and_says_how_much(bench, branched, row):
     made = bench.step("quantize", "ort_int8_dynamic", branched, branched, min_cosine=0.99)
+    row("branches", "quantize=ort_int8_dynamic", made.status, made.error)
     assert made.status == "ok", made.error
     assert made.details["quantized_share"] == 1.0
     assert made.details["nodes"]["MatMulInteger"] == 6
@@ -68,23 +69,27 @@ def test_the_probes_take_both_branches(bench, branched):
     assert taken == {True, False}
 
 
-def test_static_int8_keeps_the_relu_that_the_branches_read_and_says_how_little_it_quantized(bench, branched):
+def test_static_int8_keeps_the_relu_that_the_branches_read_and_says_how_little_it_quantized(bench, branched, row):
     made = bench.step("quantize", "ort_int8_static", branched, branched, min_cosine=0.99)
+    row("branches", "quantize=ort_int8_static", made.status, made.error)
     assert made.status == "ok", made.error  # by itself the library drops the ReLU, at an error of 84 %
     assert made.details["nodes"]["Relu"] == 3
     assert made.details["quantized_share"] < 0.5
 
 
 @pytest.mark.parametrize(("option", "floor"), [("onnx_fp16", 0.9999), ("ort_int8_weights", 0.999), ("ort_int4", 0.95)])
-def test_half_floats_and_weights_alone_reach_into_the_branches(bench, branched, option, floor):
+def test_half_floats_and_weights_alone_reach_into_the_branches(bench, branched, row, option, floor):
     made = bench.step("quantize", option, branched, branched, min_cosine=floor)
+    row("branches", f"quantize={option}", made.status, made.error)
     assert made.status == "ok", made.error
     assert made.details.get("quantized_share", 1.0) == 1.0
     assert made_size(made) < 0.75 * made_size(branched)
 
 
-def test_nncf_and_openvino_keep_the_branches(bench, branched):
+def test_nncf_and_openvino_keep_the_branches(bench, branched, row):
     engine = bench.step("engine", "openvino", branched, branched, min_cosine=0.9999)
+    row("branches", "engine=openvino", engine.status, engine.error)
     assert engine.status == "ok", engine.error
     made = bench.step("quantize", "nncf_int8", branched, branched, min_cosine=0.95)
+    row("branches", "quantize=nncf_int8", made.status, made.error)
     assert made.status == "ok", made.error

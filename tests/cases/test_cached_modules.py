@@ -75,8 +75,9 @@ def points(bench):
 
 
 @pytest.mark.parametrize("name", ["Remembering", "RemembersTheLast"])
-def test_a_module_that_looks_its_answers_up_is_no_reference(bench, points, name):
+def test_a_module_that_looks_its_answers_up_is_no_reference(bench, points, row, name):
     model = bench.model(MODULES, points, factory_args={"name": name})
+    row("cached", f"model=factory ({name})", model.status, model.error)
     assert model.status == "unstable"
     assert "the model remembers" in model.error
 
@@ -87,7 +88,8 @@ def test_work_that_is_done_once_or_always_is_no_memory(bench, points, name):
     assert model.status == "ok", model.error
 
 
-def test_one_output_that_is_put_off_is_refused_beside_one_that_is_there(bench, points):
+def test_one_output_that_is_put_off_is_refused_beside_one_that_is_there(bench, points, row):
     model = bench.model(MODULES, points, factory_args={"name": "PutsOff"})
+    row("cached", "model=factory (PutsOff)", model.status, model.error)
     assert model.status == "wrong_output"
     assert "output 'later' is a Later, not a tensor" in model.error

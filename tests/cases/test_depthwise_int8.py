@@ -41,16 +41,18 @@ def exported(bench):
 
 
 @pytest.mark.parametrize("option", ["ort_int8_dynamic", "ort_int8_static"])
-def test_one_scale_a_tensor_ruins_the_model_and_is_a_finding(bench, exported, option):
+def test_one_scale_a_tensor_ruins_the_model_and_is_a_finding(bench, exported, row, option):
     onnx, model = exported
     made = bench.step("quantize", option, onnx, model, per_channel=False, min_cosine=0.99)
+    row("depthwise", f"quantize={option} quantize.per_channel=false", made.status, made.error)
     assert made.status == "wrong_output"
     assert "output" in made.error
 
 
-def test_one_scale_a_channel_is_reported_with_its_loss(bench, exported):
+def test_one_scale_a_channel_is_reported_with_its_loss(bench, exported, row):
     onnx, model = exported
     made = bench.step("quantize", "ort_int8_static", onnx, model, per_channel=True, min_cosine=0.9)
+    row("depthwise", "quantize=ort_int8_static", made.status, made.error)
     assert made.status == "ok", made.error
     worst = min(entry["cosine"] for entry in made.check["outputs"])
     assert 0.9 < worst < 0.99999
@@ -58,6 +60,11 @@ def test_one_scale_a_channel_is_reported_with_its_loss(bench, exported):
     assert scores.details["examples"] == 32
 
 
-def test_nncf_gives_each_channel_its_scale(bench, exported):
+@pytest.mark.parametrize(
+    ("stage", "option"), [("quantize", "nncf_int8"), ("quantize", "onnx_fp16"), ("engine", "openvino")]
+)
+def test_scales_for_each_channel_and_floats_are_right(bench, exported, row, stage, option):
     onnx, model = exported
-    assert bench.step("quantize", "nncf_int8", onnx, model, min_cosine=0.99).status == "ok"
+    made = bench.step(stage, option, onnx, model, min_cosine=0.99)
+    row("depthwise", f"{stage}={option}", made.status, made.error)
+    assert made.status == "ok", made.error

@@ -38,7 +38,7 @@ def boxes(counts):
     return [rng.normal(size=(count, 4)).astype(np.float32) for count in counts]
 
 
-def test_empty_rows_among_full_ones_are_right_in_every_runtime(bench):
+def test_empty_rows_among_full_ones_are_right_in_every_runtime(bench, row):
     counts = [0, 3, 2, 0, 1, 4, 5, 2] + [0, 1, 2, 5, 7] * 5
     model = bench.model(SETS, bench.dataset({"boxes": boxes(counts)}))
     assert model.status == "ok", model.error
@@ -46,11 +46,32 @@ def test_empty_rows_among_full_ones_are_right_in_every_runtime(bench):
     assert onnx.status == "ok", onnx.error
     for engine in ("onnxruntime", "openvino"):
         made = bench.step("engine", engine, onnx, model, min_cosine=0.9999)
+        row("empty", f"engine={engine}", made.status, made.error)
         assert made.status == "ok", made.error
     for option in ("ort_int8_static", "nncf_int8"):
         made = bench.step("quantize", option, onnx, model)
+        row("empty", f"quantize={option}", made.status, made.error)
         assert made.details["calibration_examples"] == 6
         assert made.status == "ok", made.error
+
+
+def test_dynamic_int8_needs_no_calibration(bench, row):
+    counts = [0] * 8 + [0, 1, 2, 5, 7] * 5
+    model = bench.model(SETS, bench.dataset({"boxes": boxes(counts)}))
+    onnx = bench.step("export", "onnx", model, model, min_cosine=0.999)
+    made = bench.step("quantize", "ort_int8_dynamic", onnx, model)
+    row("no calibration", "quantize=ort_int8_dynamic", made.status, made.error)
+    assert made.status == "ok", made.error
+    for option in ("ort_int8_static", "nncf_int8"):
+        made = bench.step("quantize", option, onnx, model)
+        row("no calibration", f"quantize={option}, empty rows alone", made.status, made.error)
+        assert made.status == "calibration_failed"
+        assert "0 calibration examples hold values" in made.error
+    bare = bench.model(SETS, bench.dataset({"boxes": boxes(counts[8:])}, calibration=0))
+    onnx = bench.step("export", "onnx", bare, bare, min_cosine=0.999)
+    made = bench.step("quantize", "ort_int8_static", onnx, bare)
+    row("no calibration", "quantize=ort_int8_static dataset.calibration_size=0", made.status, made.error)
+    assert made.error == "no calibration examples; set dataset.calibration_size"
 
 
 def test_a_number_an_example_and_an_output_without_axes_are_checked_like_others(bench):
@@ -79,20 +100,23 @@ def detector():
     return nodes, weights, inputs, [value("kept", "int64", "k")]
 
 
-def test_an_input_without_axes_is_named_with_the_mend(bench):
+def test_an_input_without_axes_is_named_with_the_mend(bench, row):
     nodes, weights, inputs, outputs = detector()
     data = bench.dataset({"x": [row[0] for row in boxes([1] * 20)], "threshold": [np.asarray(np.float32(0.1))] * 20})
     model = onnx_model(bench, graph("scalar", nodes, inputs, outputs, weights), data)
+    row("empty", "model=onnx_file with a scalar input", model.status, model.error)
     assert model.status == "build_failed"
     assert "input 'threshold' has no axis (a scalar)" in model.error
 
 
 @pytest.mark.parametrize(("threshold", "status"), [(0.0, "ok"), (1e6, "unstable")])
-def test_outputs_of_nothing_prove_nothing(bench, threshold, status):
+def test_outputs_of_nothing_prove_nothing(bench, row, threshold, status):
     nodes, weights, inputs, outputs = detector()
     weights["threshold"] = np.float32(threshold)
     data = bench.dataset({"x": [row[0] for row in boxes([1] * 40)]})
     model = onnx_model(bench, graph("detector", nodes, inputs[:1], outputs, weights), data)
+    kind = "some" if status == "ok" else "no"
+    row("empty", f"model=onnx_file with {kind} detections", model.status, model.error)
     assert model.status == status, model.error
     if status == "ok":
         made = bench.step("engine", "openvino", model, model, min_cosine=0.9999)

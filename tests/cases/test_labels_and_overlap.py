@@ -11,9 +11,10 @@ SIZES = {"calibration_size": 10, "test_size": 20}
 @pytest.mark.parametrize(
     ("labels", "shown"), [(np.arange(30) / 2, "0.5"), (np.where(np.arange(30) == 1, np.nan, 1.0), "nan")]
 )
-def test_labels_that_are_no_integers_are_refused_not_cut(bench, labels, shown):
+def test_labels_that_are_no_integers_are_refused_not_cut(bench, row, labels, shown):
     np.savez(bench.project / "data.npz", x=np.random.default_rng(0).normal(size=(30, 2)), labels=labels)
     made = bench.do("dataset", "arrays", source={"path": "data.npz"}, **SIZES)
+    row("labels", f"dataset=arrays, label {shown}", made.status, made.error)
     assert made.status == "build_failed"
     assert made.error == f"data.npz: row 1: label '{shown}' is not an integer"
 
@@ -48,7 +49,7 @@ LINEAR += "        super().__init__()\n        self.fc = torch.nn.Linear(4, 3)\n
 LINEAR += "    def forward(self, x):\n        return self.fc(x)\n"
 
 
-def test_calibration_rows_that_are_test_rows_are_dropped_and_counted(bench):
+def test_calibration_rows_that_are_test_rows_are_dropped_and_counted(bench, row):
     rows = np.random.default_rng(33).normal(size=(40, 4)).astype(np.float32)
     rows[:5] = rows[20:25]  # as two texts become one when they are cut to one length
     model = bench.model(LINEAR, bench.dataset({"x": list(rows)}))
@@ -61,4 +62,19 @@ def test_calibration_rows_that_are_test_rows_are_dropped_and_counted(bench):
     model = bench.model(LINEAR, bench.dataset({"x": list(rows)}))
     onnx = bench.step("export", "onnx", model, model, min_cosine=0.999)
     made = bench.step("quantize", "ort_int8_static", onnx, model)
+    row("labels", "quantize=ort_int8_static, all calibration rows are test rows", made.status, made.error)
     assert made.status == "calibration_failed"
+
+
+def test_labels_below_zero_are_counted_and_classes_that_are_not_there_are_named(bench, row):
+    rows = np.random.default_rng(33).normal(size=(40, 4)).astype(np.float32)
+    labels = np.where(np.arange(40) % 4 == 0, -100, np.arange(40) % 3)
+    model = bench.model(LINEAR, bench.dataset({"x": list(rows)}, labels))
+    scores = bench.do("evaluate", "classification", {"source": model.key, "model": model.key}, batch_size=7)
+    row("labels", "evaluate=classification, label -100", scores.status, f"{scores.details['ignored']} rows left out")
+    assert (scores.details["examples"], scores.details["ignored"]) == (24, 8)
+    labels[20] = 7
+    model = bench.model(LINEAR, bench.dataset({"x": list(rows)}, labels))
+    made = bench.do("evaluate", "classification", {"source": model.key, "model": model.key})
+    row("labels", "evaluate=classification, label 7 of 3 classes", made.status, made.error)
+    assert made.error == "test example row:20: label 7, but the model has 3 classes"

@@ -48,12 +48,14 @@ def error_of(bench, made, model):
 
 
 @pytest.mark.parametrize("asked", ["auto", "f32", "bf16", "f16"])
-def test_the_facts_agree_with_the_errors(trend, asked):
+def test_the_facts_agree_with_the_errors(trend, row, asked):
     import openvino
 
     bench, onnx, model = trend
     made = bench.step("engine", "openvino", onnx, model, precision=asked, min_cosine=0.999)
     told = made.check["facts"]["precision"]
+    if asked in ("f32", "bf16"):  # what the others become is the CPU's
+        row("bfloat16", f"engine=openvino engine.precision={asked}", made.status, made.error)
     able = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert told in {"f32", *(["bf16"] if "BF16" in able else []), *(["f16"] if "FP16" in able else [])}
     assert asked != "f32" or told == "f32"
@@ -62,6 +64,17 @@ def test_the_facts_agree_with_the_errors(trend, asked):
         assert (made.status, error < 1e-4) == ("ok", True), made.error
     else:
         assert (made.status, error > 1e-2) == ("wrong_output", True)
+
+
+@pytest.mark.parametrize(
+    ("option", "status"),
+    [("ort_int8_dynamic", "wrong_output"), ("ort_int8_static", "wrong_output"), ("nncf_int8", "wrong_output")],
+)
+def test_integers_of_raw_units_are_wrong(trend, row, option, status):
+    bench, onnx, model = trend
+    made = bench.step("quantize", option, onnx, model)
+    row("bfloat16", f"quantize={option}", made.status, made.error)
+    assert made.status == status
 
 
 def test_an_int8_model_says_what_its_float_part_is_computed_in(text_bench):

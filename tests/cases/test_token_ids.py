@@ -76,11 +76,12 @@ def bag():
         ({"kind": 2}, "'kind' holds the id 2, the model's table has 0 to 1"),
     ],
 )
-def test_a_module_with_a_wrong_id_in_one_row_ends_before_anything_is_built(bench, wrong, words):
-    given, row = columns(**wrong)
+def test_a_module_with_a_wrong_id_in_one_row_ends_before_anything_is_built(bench, row, wrong, words):
+    given, at = columns(**wrong)
     model = bench.model(MODEL, bench.dataset(given))
+    row("ids", "model=factory " + str(wrong).strip("{}").replace("'", ""), model.status, model.error)
     assert model.status == "build_failed"
-    assert f"test example {row} (row:{row + 8}): {words}" in model.error
+    assert f"test example {at} (row:{at + 8}): {words}" in model.error
 
 
 def test_rows_of_weights_by_index_are_a_table_too(bench):
@@ -96,8 +97,9 @@ def test_a_module_that_limits_its_ids_itself_may_have_any(bench):
     assert model.status == "ok", model.error
 
 
-def test_ids_in_range_are_no_matter(bench):
+def test_ids_in_range_are_no_matter(bench, row):
     model = bench.model(MODEL, bench.dataset(columns()[0]))
+    row("ids", "model=factory, ids in range", model.status, model.error)
     assert model.status == "ok", model.error
 
 
@@ -109,16 +111,18 @@ def test_a_wrong_id_among_the_calibration_rows_is_refused(bench):
 
 
 @pytest.mark.parametrize("token", [ROWS, -ROWS - 1])
-def test_a_file_with_a_wrong_id_in_one_row_ends_before_anything_is_built(bench, token):
-    given, row = columns(token, dtype=np.int64)
+def test_a_file_with_a_wrong_id_in_one_row_ends_before_anything_is_built(bench, row, token):
+    given, at = columns(token, dtype=np.int64)
     model = onnx_model(bench, bag(), bench.dataset({"tokens": given["tokens"]}))
+    row("ids", f"model=onnx_file tokens: {token}", model.status, model.error)
     assert model.status == "build_failed"
-    assert f"test example {row} (row:{row + 8}): 'tokens' holds the id {token}" in model.error
+    assert f"test example {at} (row:{at + 8}): 'tokens' holds the id {token}" in model.error
 
 
-def test_negative_ids_count_from_the_end_in_a_file(bench):
+def test_negative_ids_count_from_the_end_in_a_file(bench, row):
     given, _ = columns(-1, dtype=np.int64)
     model = onnx_model(bench, bag(), bench.dataset({"tokens": given["tokens"]}))
     assert model.status == "ok", model.error
     made = bench.step("engine", "openvino", model, model, min_cosine=0.99999)
+    row("ids", "model=onnx_file tokens: -1 engine=openvino", made.status, made.error)
     assert made.status == "ok", made.error

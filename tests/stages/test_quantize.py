@@ -60,28 +60,6 @@ def test_nothing_to_quantize_is_said(bench):
     assert (made.status, made.error) == ("no_effect", "the model has no linear layer")
 
 
-def test_calibration_without_values_is_refused(bench):
-    code = "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-    code += "        self.fc = torch.nn.Linear(4, 3)\n    def forward(self, x):\n        return self.fc(x)\n"
-    code += "def build():\n    return Net()\n"
-    rng = np.random.default_rng(0)
-    rows = [np.zeros((0, 4), np.float32)] * 8 + [rng.normal(size=(n, 4)).astype(np.float32) for n in (1, 2, 3, 4) * 3]
-    data = bench.dataset({"x": rows})
-    model = bench.model(code, data)
-    assert model.status == "ok", model.error
-    exported = bench.step("export", "onnx", model, model, min_cosine=0.999)
-    assert exported.status == "ok", exported.error
-    for option in ("ort_int8_static", "nncf_int8"):
-        made = bench.step("quantize", option, exported, model)
-        assert made.status == "calibration_failed"
-        assert "0 calibration examples hold values" in made.error
-    none = bench.dataset({"x": rows[8:]}, calibration=0)
-    bare = bench.model(code, none)
-    exported = bench.step("export", "onnx", bare, bare, min_cosine=0.999)
-    made = bench.step("quantize", "ort_int8_static", exported, bare)
-    assert made.error == "no calibration examples; set dataset.calibration_size"
-
-
 def test_changed_bytes_are_refused(text_bench, tmp_path):
     import shutil
 
