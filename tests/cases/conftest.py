@@ -35,12 +35,13 @@ Users of inference libraries reported inputs on which these give wrong numbers w
 the same kinds, and the row that strop gives each option: the right result, or a status and its reason. `make cases`
 (`python -m pytest tests/cases --write-cases docs/cases.md`) runs them all and writes this page; figures that depend on
 the machine are left out (`…`), and "right" says whether the test passed that knows what is right.
+`planned` and `refused` (exit code 2, one line) are answers of the plan, and `noisy` is the column of a measurement.
 
 | case | option | row | right |
 |---|---|---|---|
 """
 FIGURE = re.compile(
-    r"(?<!floor )(?<!allowed )(?<![\w.])-?\d+\.\d+(e[+-]?\d+)?|(?<=reference's is )-?\d\S*(?=,)|(?<=kernel for )\w+"
+    r"(?<!floor )(?<!allowed )(?<![\w.`'])-?\d+\.\d+(e[+-]?\d+)?|(?<=reference's is )-?\d\S*(?=,)|(?<=kernel for )\w+"
 )
 
 
