@@ -63,6 +63,15 @@ def test_what_cannot_be_read_is_refused_with_the_mend(composer, row, word, line)
     assert str(refused.value).startswith(line)
 
 
+def test_a_folder_with_braces_is_refused_with_the_mend(tmp_path, row):
+    odd = tmp_path / "20%{x}"
+    odd.mkdir()
+    with pytest.raises(StropError) as refused:
+        with_study(odd, "dataset: {features: 4}")
+    row("values", "a project in a folder with braces", "refused", str(refused.value).rpartition(": ")[2])
+    assert str(refused.value) == f"{odd}: Snakemake cannot work in a folder with '{{' in its name; rename it"
+
+
 def with_study(folder, text):
     import shutil
 

@@ -39,6 +39,10 @@ class Composer:
         if not (conf / "config.yaml").is_file():
             raise StropError(f"{conf / 'config.yaml'}: not there; run strop in a folder that has conf/ and a Snakefile")
         self.conf = conf.resolve()
+        if braces := re.search(r"[{}]", str(self.conf)):  # Snakemake formats the paths of its environments
+            raise StropError(
+                f"{self.conf.parent}: Snakemake cannot work in a folder with '{braces[0]}' in its name; rename it"
+            )
         self._cache: dict[tuple[str, ...], Composed] = {}
 
     @functools.cached_property
