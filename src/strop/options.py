@@ -124,6 +124,7 @@ OPTIONS: dict[tuple[str, str], Option] = {
         Option("evaluate", "classification"),
         Option("benchmark", "single_stream"),
         Option("benchmark", "offline"),
+        Option("profile", "operators"),
     )
 }
 

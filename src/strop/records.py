@@ -148,7 +148,25 @@ SUMMARY = pa.schema(
     ]
 )
 
-SCHEMAS = {"samples": SAMPLES, "predictions": PREDICTIONS, "variants": VARIANTS, "summary": SUMMARY}
+OPERATORS = pa.schema(
+    [
+        ("operator", pa.string()),  # its type, as the runtime calls it
+        ("name", pa.string()),  # of the node, where the runtime tells
+        ("kernel", pa.string()),  # provider, or kind and precision of the kernel, where the runtime tells
+        ("shapes", pa.string()),  # of its inputs with their types in the last call, where the runtime tells
+        ("calls", pa.float64()),  # how often it is executed in one call of the model, in the mean
+        ("seconds_per_call", pa.float64()),  # its own time in one call of the model while it is profiled, in the mean
+        ("share", pa.float64()),  # of the time of a profiled call [1]; of all rows they add up to 1
+    ]
+)
+
+SCHEMAS = {
+    "samples": SAMPLES,
+    "predictions": PREDICTIONS,
+    "variants": VARIANTS,
+    "summary": SUMMARY,
+    "operators": OPERATORS,
+}
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:

@@ -52,6 +52,14 @@ class Benchmark(Stage):
 
 
 @dataclass(frozen=True)
+class Profile(Stage):
+    """Which operators take the time of a call; `strop explain` asks for it."""
+
+    calls: int = setting(50, "calls that are profiled, after as many that warm up [1]")
+    batch_size: int = setting(0, "examples in a call; 0: as many as the benchmark's calls have [1]")
+
+
+@dataclass(frozen=True)
 class Device:
     """Where it runs."""
 
@@ -108,6 +116,7 @@ class Config:
     engine: Engine = setting(Engine, "")
     evaluate: Evaluate = setting(Evaluate, "")
     benchmark: Benchmark = setting(Benchmark, "")
+    profile: Profile = setting(Profile, "")
     device: Device = setting(Device, "")
     tracking: Tracking = setting(Tracking, "")
     study: Study = setting(Study, "")
@@ -127,6 +136,7 @@ STAGE_SETTINGS: dict[str, type] = {
     "engine": Engine,
     "evaluate": Evaluate,
     "benchmark": Benchmark,
+    "profile": Profile,
 }
 GROUPS: dict[str, type] = {**STAGE_SETTINGS, "device": Device, "tracking": Tracking}
 NOT_IN_IDS = frozenset({"method", "timeout_s", "memory_bytes"})

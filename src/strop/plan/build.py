@@ -45,8 +45,9 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
         conf: folder of the config groups; paths in settings are relative to its parent.
 
     Returns:
-        The plan as JSON values: `study`, `device`, `tracking`, `steps` (key -> step), `variants`, `runs`; and
-        `contents`, the stamps of the user's own files that it rests on.
+        The plan as JSON values: `study`, `device`, `tracking`, `profile` (settings of the step that `strop explain`
+        makes), `steps` (key -> step), `variants`, `runs`; and `contents`, the stamps of the user's own files that it
+        rests on.
 
     Raises:
         StropError: anything that is wrong with the overrides or conf/; one line.
@@ -70,6 +71,7 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
             "fingerprint": machine.fingerprint(base.values["device"]),
         },
         "tracking": base.values["tracking"],
+        "profile": base.values["profile"],
         "contents": plan.contents,
         "combinations": len(sweep.combinations),
         "distinct": len(reached),

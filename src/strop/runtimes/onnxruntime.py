@@ -72,6 +72,10 @@ class OnnxRuntimeSession:
         values = raw if isinstance(raw, list) else raw.copy_outputs_to_cpu()
         return {name: _plain(np.array(value)) for name, value in zip(self._names, values, strict=True)}
 
+    def end_profile(self) -> Path:
+        """End taking the times of operators, and return the file that they are in."""
+        return Path(self._session.end_profiling())
+
     def compile_seconds(self) -> None:
         """See `Session`: ONNX Runtime optimizes a graph while it loads it, and does not say how long that took."""
 
@@ -90,7 +94,12 @@ def _contiguous(value: np.ndarray) -> np.ndarray:
 
 
 def open_session(
-    artifact: Artifact, *, threads: int, device: str = "cpu", cuda: CudaOptions | None = None
+    artifact: Artifact,
+    *,
+    threads: int,
+    device: str = "cpu",
+    cuda: CudaOptions | None = None,
+    profile_to: Path | None = None,
 ) -> OnnxRuntimeSession:
     """Load an artifact of format `onnx` or `ort` with the providers in its details (`providers`; default: the CPU).
 
@@ -99,6 +108,7 @@ def open_session(
         threads: threads inside of an operator [1]; operators run one after the other.
         device: unused here: the providers were chosen when the artifact was built.
         cuda: see `strop.runtimes.session.open_session`; `own_stream` is unused, as ONNX Runtime always has its own.
+        profile_to: start of the path of a file with the times of operators; None: none are taken.
 
     Raises:
         StageFailure: `skipped` if the session did not get its provider, or cannot capture CUDA graphs on it;
@@ -111,7 +121,8 @@ def open_session(
     if details.get("providers", [CPU_PROVIDER])[0] in ON_CUDA:
         options = cuda or CudaOptions.from_settings({})
         details = with_graphs(details) if options.cuda_graph else details
-    session = create(path, threads, details.get("level", "disabled" if manifest.format == "ort" else "all"), details)
+    level = details.get("level", "disabled" if manifest.format == "ort" else "all")
+    session = create(path, threads, level, details, profile_to=profile_to)
     facts = _facts(session, manifest, path, threads)
     if options is not None:
         facts |= {"transfers": options.transfers, "cuda_graph": options.cuda_graph}
@@ -151,7 +162,14 @@ def session_options(threads: int, level: str, details: dict[str, Any]) -> Any:
     return options
 
 
-def create(path: Path, threads: int, level: str, details: dict[str, Any], save_to: Path | None = None) -> Any:
+def create(
+    path: Path,
+    threads: int,
+    level: str,
+    details: dict[str, Any],
+    save_to: Path | None = None,
+    profile_to: Path | None = None,
+) -> Any:
     """Return an `onnxruntime.InferenceSession` that really runs on the first provider that `details` names.
 
     Args:
@@ -161,6 +179,7 @@ def create(path: Path, threads: int, level: str, details: dict[str, Any], save_t
         details: an artifact's: `providers` (default: the CPU's) with `provider_options` (provider -> dict), and what
             `session_options` reads.
         save_to: file for the model as the session has optimized it, in the format that its ending says.
+        profile_to: see `open_session`.
 
     Raises:
         StageFailure: see `open_session`.
@@ -173,6 +192,8 @@ def create(path: Path, threads: int, level: str, details: dict[str, Any], save_t
         options = session_options(threads, level, details)
         if save_to is not None:
             _save(options, path, save_to)
+        if profile_to is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
         if not fallback:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         if providers[0] != CPU_PROVIDER:

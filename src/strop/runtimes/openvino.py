@@ -101,7 +101,7 @@ def _input_names(compiled: Any, manifest: Manifest) -> list[str]:
 
 
 def open_session(
-    artifact: Artifact, *, threads: int, device: str = "cpu", cuda: CudaOptions | None = None
+    artifact: Artifact, *, threads: int, device: str = "cpu", cuda: CudaOptions | None = None, profile: bool = False
 ) -> OpenVinoSession:
     """Load an artifact of format `openvino`, as its details say (`properties`).
 
@@ -110,6 +110,7 @@ def open_session(
         threads: threads of all streams together; a call has one stream [1].
         device: `cpu`.
         cuda: unused.
+        profile: count the time of operators; the request that a call returns has them as `profiling_info`.
 
     Raises:
         StageFailure: `skipped` for another device; `build_failed` if it does not load, or is a blob of another version
@@ -127,7 +128,7 @@ def open_session(
         _must_fit(details.get("made_by", {}))
     load = _import_blob if is_blob else compile_model
     began = time.perf_counter()
-    compiled = load(path, properties(details, threads))
+    compiled = load(path, properties(details, threads) | ({"PERF_COUNT": True} if profile else {}))
     compile_s = time.perf_counter() - began
     facts = {
         "runtime": "openvino",

@@ -170,6 +170,10 @@ class TensorRtSession:
         """Copy `feeds` to the device; the call computes on them and waits."""
         return CudaCall(self._compute, feeds, self._cuda)
 
+    def profile_with(self, profiler: Any) -> None:
+        """Report each layer's time to a `tensorrt.IProfiler` from now on."""
+        self._context.profiler = profiler
+
     def _compute(self, inputs: dict[str, Any]) -> dict[str, Any]:
         import torch
 

@@ -20,7 +20,7 @@ from strop.process import die_with_parent
 from strop.supervise import RESULT
 
 MEMORY_WORDS = ("out of memory", "bad_alloc", "can't allocate")
-FAILED = {"export": "export_unsupported", "evaluate": "crashed", "benchmark": "crashed"}
+FAILED = {"export": "export_unsupported", "evaluate": "crashed", "benchmark": "crashed", "profile": "crashed"}
 
 
 def main(path: str) -> None:
