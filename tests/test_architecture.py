@@ -44,6 +44,7 @@ LAYERS = {
     "strop.workflow": 4,
     "strop.progress": 4,
     "strop.head_to_head": 4,
+    "strop.explain": 4,
     "strop.cli": 4,
 }
 ONLY_USER = {"mlflow": "strop.tracking", "hydra": "strop.plan", "snakemake": "strop.progress", "altair": "strop.report"}

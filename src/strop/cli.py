@@ -1,4 +1,4 @@
-"""The command line: doctor, plan, run, best, compare, sync, ui, repeat."""
+"""The command line: doctor, plan, run, best, compare, explain, sync, ui, repeat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.errors import StropError, nearest, one_line
+from strop.errors import StageFailure, StropError, nearest, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="strop", description="Which optimized form of a model to ship on given hardware.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
-    def add(name: str, help: str, overrides: bool = True, variants: str = "") -> argparse.ArgumentParser:
+    def add(name: str, help: str, overrides: bool = True, variants: Sequence[str] = ()) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
         sub.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
         for letter in variants:
@@ -73,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-n", "--dry-run", action="store_true", help="show the jobs only")
     add("best", "Print a finished study's table, decision, and the files to ship.")
     add("compare", "Measure two variants directly against each other; scenario=NAME chooses the load.", variants="AB")
+    why = "Say why a variant takes the time that it takes: its operators beside the reference's, and likely reasons."
+    add("explain", why, variants=["VARIANT"])
     add("sync", "Send the runs that the tracking server lacks.")
     ui = add("ui", "Serve the MLflow UI of the embedded store, on this machine only.", overrides=False)
     ui.add_argument("--port", type=int, default=5000, help="port on the loopback interface")
@@ -182,6 +184,21 @@ def compare(arguments: Arguments) -> int:
     return 0
 
 
+def explain(arguments: Arguments) -> int:
+    """Print why a variant takes the time that it takes."""
+    from strop.explain import explain as lines_of
+
+    found = _plan_of(arguments)
+    given = (arguments.overrides, arguments.results, project_folder())
+    try:
+        lines = lines_of(found, arguments.VARIANT, *given, sys.stderr)
+    except StageFailure as failure:
+        print(f"strop: {one_line(failure)}", file=sys.stderr)
+        return 1
+    print("\n".join(lines))
+    return 0
+
+
 def sync(arguments: Arguments) -> int:
     """Send what the tracking server lacks."""
     from strop.stages.track import sync as send
@@ -230,6 +247,7 @@ COMMANDS: dict[str, Callable[[Arguments], int]] = {
     "run": run,
     "best": best,
     "compare": compare,
+    "explain": explain,
     "sync": sync,
     "ui": ui,
     "repeat": repeat,

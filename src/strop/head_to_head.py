@@ -65,7 +65,7 @@ def make_pair(plan: dict[str, Any], words: Sequence[str], overrides: Sequence[st
     Raises:
         StropError: there is no such variant, it cannot be compared with the other, or it was not built.
     """
-    first, second = ([run for run in plan["runs"] if run["variant_id"] == _variant_id(plan, word)] for word in words)
+    first, second = ([run for run in plan["runs"] if run["variant_id"] == find_variant(plan, word)] for word in words)
     if first == second:
         raise StropError(f"{words[0]} and {words[1]} are the same variant; the reference's row is the control")
     loads = [(a, b) for a in first for b in second if _group(a) == _group(b) and a["chain"][0] == b["chain"][0]]
@@ -81,7 +81,12 @@ def make_pair(plan: dict[str, Any], words: Sequence[str], overrides: Sequence[st
     return Pair(a, b, _step(plan, a, b, overrides), tuple(others))
 
 
-def _variant_id(plan: dict[str, Any], word: str) -> str:
+def find_variant(plan: dict[str, Any], word: str) -> str:
+    """Return the id of the planned variant that `word` names, by name or id.
+
+    Raises:
+        StropError: there is none, or it was skipped.
+    """
     planned = {v["variant"]: v["variant_id"] for v in plan["variants"] if v["status"] == "planned"}
     if word in planned.values():
         return word

@@ -1,9 +1,14 @@
 """Operators' times of every format that this machine executes."""
 
+import re
+
+import numpy as np
 import pytest
 
 from strop import records
 from strop.errors import StageFailure
+from strop.report.profile import Side
+from strop.report.reasons import reasons
 from strop.runtimes.profiling import Operator, Profiled
 from strop.runtimes.profiling.onnxruntime import operators_of, profile
 from strop.stages.profile import OUTSIDE, table
@@ -92,3 +97,57 @@ def test_operators_side_by_side_may_take_more_than_the_call():
 def test_onnx_runtime_tells_nothing_on_a_device(text_bench):
     with pytest.raises(StageFailure, match="launching"):
         profile(text_bench.artifact(text_bench.onnx), [], 1, threads=1, device="cuda", cuda=None)
+
+
+def side(bench, *chain):
+    """The side of an explanation that a chain's last artifact is; a call takes 1 s, so that shares alone decide."""
+    made, rows = profiled(bench, chain[-1])
+    return Side("v", chain, {**made.details, "call_s": 1.0}, rows)
+
+
+def test_pruned_weights_are_blamed_on_dense_kernels(text_bench):
+    pruned = text_bench.step("prune", "magnitude", text_bench.torch, text_bench.torch, amount=0.9, min_cosine=-1)
+    assert pruned.details["sparsity"] == pytest.approx(0.9, abs=0.01)
+    ours = side(text_bench, text_bench.torch, pruned)
+    texts = [reason.text for reason in reasons(ours, ours)]  # beside itself: no neighbour's burst decides
+    assert any(text.startswith("90 % of the weights are zeros") and "aten::addmm" in text for text in texts), texts
+
+
+def test_quantizing_while_calls_are_made_has_its_share(text_bench):
+    quantized = text_bench.step("quantize", "ort_int8_dynamic", text_bench.onnx, text_bench.torch)
+    ours, theirs = (side(text_bench, text_bench.torch, artifact) for artifact in (quantized, text_bench.onnx))
+    kind = "conversion of types and layouts"
+    assert {row["operator"] for row in ours.of(kind)} - {row["operator"] for row in theirs.of(kind)} == {
+        "DynamicQuantizeLinear"
+    }
+    assert ours.share(kind) > 0
+
+
+BROKEN = """
+import torch
+from torch import nn
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(x)
+
+
+def build():
+    return Broken()
+"""
+
+
+def test_graph_breaks_are_blamed(bench):
+    data = bench.dataset({"x": list(np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32))})
+    bench.torch = bench.model(BROKEN, data)
+    compiled = bench.step("compile", "inductor", bench.torch, bench.torch)
+    assert compiled.status == "ok", compiled.error
+    texts = [reason.text for reason in reasons(side(bench, bench.torch, compiled), side(bench, bench.torch))]
+    assert any(re.match(r"\d graph breaks? in \d graphs", text) and "graph_break" in text for text in texts), texts

@@ -52,7 +52,10 @@ def operators_of(events: list[dict[str, Any]], calls: int) -> list[Operator]:
         entry[0] += microseconds / 1e6
         entry[1] += 1
         entry[2] = json.dumps(arguments.get("input_type_shape"))
-    return [Operator(kind, *entry[:2], name, provider, entry[2]) for (kind, name, provider), entry in found.items()]
+    return [
+        Operator(kind, seconds, count, name, provider, shapes)
+        for (kind, name, provider), (seconds, count, shapes) in found.items()
+    ]
 
 
 def _own_times(events: list[dict[str, Any]]) -> list[float]:

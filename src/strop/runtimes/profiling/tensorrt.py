@@ -22,7 +22,7 @@ def profile(
     session = open_session(artifact, threads=threads, device=device, cuda=cuda)  # without a device it ends here
     import tensorrt
 
-    class LayerTimes(tensorrt.IProfiler):  # type: ignore[misc,name-defined] # the library has no types here
+    class LayerTimes(tensorrt.IProfiler):  # type: ignore[misc] # the library has no types here
         def __init__(self) -> None:
             super().__init__()
             self.found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
