@@ -7,7 +7,7 @@ from typing import Any
 
 from strop.artifact import Manifest
 from strop.columns import with_interval
-from strop.report.profile import KINDS, Side
+from strop.report.profile import KINDS, OUTSIDE, Side
 from strop.report.reasons import ms, percent, reasons
 from strop.report.tables import load_of
 
@@ -119,7 +119,7 @@ def profile_lines(side: Side) -> str:
     return (
         f"{side.name}: {facts['runtime']} {facts['version']}, {facts['precision']}, {facts['threads']} of "
         f"{found['cpus']} CPUs; a call takes {ms(found['call_s'])}, profiled {ms(found['profiled_call_s'])}, of which "
-        f"operators took {percent(found['coverage'])}"
+        f"operators took {percent(1 - side.share(OUTSIDE))}"
     )
 
 
