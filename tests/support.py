@@ -11,7 +11,7 @@ import numpy as np
 from strop.artifact import Artifact, Manifest, Tensor, list_files, write_manifest
 from strop.examples import Examples
 from strop.job import Job
-from strop.plan.build import reads
+from strop.options import reads
 from strop.settings import STAGE_SETTINGS
 from strop.stages.__main__ import attempt
 

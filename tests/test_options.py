@@ -10,8 +10,7 @@ import yaml
 
 from strop.artifact import FORMATS
 from strop.errors import StropError
-from strop.options import OPTIONS, option
-from strop.plan.build import reads
+from strop.options import OPTIONS, option, reads
 from strop.settings import NOT_IN_IDS, STAGE_SETTINGS
 
 CONF = Path(__file__).parents[1] / "conf"

@@ -5,9 +5,12 @@ The plan reads only this, so it decides what can work before anything heavy is i
 
 from __future__ import annotations
 
+import ast
+import functools
 from dataclasses import dataclass, field
 
 from strop.errors import StropError, nearest
+from strop.ids import PACKAGE
 
 CHAIN_STAGES = ("model", "prune", "export", "optimize", "quantize", "compile", "engine")
 TRANSFORMS = CHAIN_STAGES[1:]
@@ -139,3 +142,15 @@ def option(stage: str, name: str) -> Option:
         names = [known for of, known in OPTIONS if of == stage]
         raise StropError(f"{stage}.method '{name}' is not known; {nearest(name, names)}")
     return OPTIONS[stage, name]
+
+
+@functools.cache
+def reads(stage: str, method: str) -> tuple[str, ...]:
+    """Return the settings that an option's function takes: its keyword-only parameters, read without importing it."""
+    module = option(stage, method).module
+    path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == method:
+            return tuple(argument.arg for argument in node.args.kwonlyargs)
+    raise LookupError(f"{module} has no function '{method}'")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,17 +9,17 @@ from typing import Any
 from strop import machine
 from strop.columns import TIMED_LIMITS
 from strop.decide import check_question
-from strop.ids import PACKAGE, digest
-from strop.options import CHAIN_STAGES, TRANSFORMS, Option, option
+from strop.ids import digest
+from strop.options import CHAIN_STAGES, TRANSFORMS, Option, option, reads
 from strop.plan.chain import NoChain, format_of, resolve
 from strop.plan.compose import Composed, Composer
 from strop.plan.content import local_content
+from strop.plan.names import ON_DEVICE, joined, name_apart, name_of
 from strop.plan.sweep import Sweep, make_sweep
 from strop.requirements import option_problem
 from strop.settings import NOT_IN_IDS
 
 PLAN_VERSION = 1
-ON_DEVICE = frozenset({"compile", "engine", "evaluate", "benchmark"})
 SHOWN = ("model", "dataset", *TRANSFORMS)
 
 
@@ -59,7 +57,7 @@ def make_plan(overrides: list[str], conf: Path) -> dict[str, Any]:
     check_question(study["limits"], study["objective"], study["tie_breaker"])
     plan = Plan(conf.resolve().parent, study["name"])
     reached = {_add_combination(plan, list(combination), sweep, composer) for combination in sweep.combinations}
-    _name_apart(plan)
+    name_apart(plan.variants, plan.runs)
     return {
         "plan_version": PLAN_VERSION,
         "study": {**study, "option": sweep.study},
@@ -120,18 +118,6 @@ def _chain_or_reason(at: Composed) -> list[Option] | str:
         return resolve(methods, lambda item: option_problem(item, at.values["device"]["kind"]))
     except NoChain as reason:
         return str(reason)
-
-
-@functools.cache
-def reads(stage: str, method: str) -> tuple[str, ...]:
-    """Return the settings that an option's function takes: its keyword-only parameters, read without importing it."""
-    module = option(stage, method).module
-    path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == method:
-            return tuple(argument.arg for argument in node.args.kwonlyargs)
-    raise LookupError(f"{module} has no function '{method}'")
 
 
 def _add_step(
@@ -195,7 +181,7 @@ def _add_variant(
     return plan.variants.setdefault(
         variant_id,
         {
-            "variant": _name(at, chain, sweep),
+            "variant": name_of(at, chain, sweep),
             "variant_id": variant_id,
             **{stage: at.choices[stage] for stage in SHOWN},
             "overrides": words,
@@ -217,7 +203,7 @@ def _add_skipped(plan: Plan, at: Composed, words: str, reason: str) -> str:
     plan.variants.setdefault(
         variant_id,
         {
-            "variant": _joined([at.choices[stage] for stage in TRANSFORMS]) or "eager",
+            "variant": joined([at.choices[stage] for stage in TRANSFORMS]) or "eager",
             "variant_id": variant_id,
             **options,
             "overrides": " ".join(word for word in words.split(" ") if "." not in word.partition("=")[0]),
@@ -278,42 +264,3 @@ def _of(at: Composed, stage: str) -> Option:
 def _floor(plan: Plan, keys: list[str]) -> float:
     """Return the lowest agreement with the reference that a chain's steps allow [1]."""
     return float(min(plan.steps[key]["settings"].get("min_cosine", 0.999) for key in keys))
-
-
-def _name(at: Composed, chain: list[Option], sweep: Sweep) -> str:
-    """Name a variant by its options that do something, the models if there are several, and the swept settings."""
-    stages = {item.stage for item in chain}
-    words = [at.choices[stage] for stage in TRANSFORMS if stage in stages and at.choices[stage] != "auto"]
-    words = words or ["eager" if chain[0].returns == "torch" else str(chain[0].returns)]
-    # What is not built for a device is one variant on all of them; its runs are told apart by their load.
-    named = ("model", "dataset", "device") if stages & ON_DEVICE else ("model", "dataset")
-    words = [at.choices[group] for group in named if group in sweep.axes] + words
-    for key in sweep.axes:
-        stage, _, setting = key.partition(".")
-        if setting and (stage in stages or stage in named):
-            method = next((item.name for item in chain if item.stage == stage), None)
-            if method is None or setting.split(".")[0] in reads(stage, method):
-                words.append(f"{setting}={_value(at.values, key)}")
-    return _joined(words)
-
-
-def _value(values: dict[str, Any], key: str) -> Any:
-    for part in key.split("."):
-        values = values[part]
-    return values
-
-
-def _joined(words: list[str]) -> str:
-    return "+".join(word for word in words if word not in ("none", "auto"))
-
-
-def _name_apart(plan: Plan) -> None:
-    """Give variants that would share a name their id as a suffix, so that a name means one variant."""
-    planned = [v for v in plan.variants.values() if v["status"] == "planned"]
-    names = [v["variant"] for v in planned]
-    for variant in planned:
-        if names.count(variant["variant"]) > 1:
-            variant["variant"] += f"@{variant['variant_id'][:6]}"
-    by_id = {v["variant_id"]: v["variant"] for v in planned}
-    for run in plan.runs.values():
-        run["variant"] = by_id[run["variant_id"]]

@@ -57,7 +57,7 @@ def check_texts(conf: Path, choices: dict[str, str]) -> None:
 @functools.cache
 def _unquoted(path: Path) -> tuple[tuple[str, str, int], ...]:
     """Return (key, text, line) of each value in a file that is no text to YAML and stands without quotes."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     found: list[tuple[str, str, int]] = []
 
