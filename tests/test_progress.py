@@ -64,7 +64,8 @@ def study(tmp_path, monkeypatch):
     load = {"scenario": "single_stream", "batch_size": 1}
     runs = [{"variant": "int8+openvino", "track": "track/t", "benchmark": "benchmark/1", **load}]
     study = {"name": "s", "objective": "speedup", "tie_breaker": "size_bytes"}
-    plan = {"study": study, "on_failure": "continue", "steps": steps, "variants": variants, "runs": runs}
+    plan = {"study": study, "on_failure": "continue", "steps": steps, "variants": variants, "runs": runs,
+            "skipped": 0}  # fmt: skip
     monkeypatch.setattr(workflow, "_study", {"plan": plan, "results": tmp_path, "cores": 1})
     return tmp_path
 

@@ -50,7 +50,11 @@ def test_a_sweep_over_texts_that_look_like_numbers(composer):
     ("word", "line"),
     [
         ("quantise=none", "quantise: no such setting; did you mean 'quantize'?"),
-        ("batchsize=8", "batchsize: no such setting; did you mean 'evaluate.batch_size' or 'benchmark.batch_size'?"),
+        (
+            "batchsize=8",
+            "batchsize: no such setting; did you mean 'evaluate.batch_size' or 'benchmark.batch_size' "
+            "or 'profile.batch_size'?",
+        ),
         ("dataset.text_column=k=v", "dataset.text_column=k=v: not in Hydra's grammar; put texts in quotes"),
         ("dataset.text_column=it's", "dataset.text_column=it's: not in Hydra's grammar; put texts in quotes"),
         ("dataset.text_column=größe", "dataset.text_column=größe: not in Hydra's grammar; put texts in quotes"),

@@ -49,6 +49,22 @@ def test_the_quantization_study_plans_each_option_that_a_cpu_can_run():
     assert floors == {-1}
 
 
+@pytest.mark.parametrize(
+    ("study", "stage", "options"),
+    [
+        ("vision", "quantize", {"ort_int8_static", "nncf_int8"}),
+        ("fusion", "optimize", {"onnxslim", "ort_transformers", "onnxscript_fusions"}),
+        ("pruning", "prune", {"magnitude", "structured", "two_four"}),
+        ("compilers", "compile", {"torchscript", "torch_export", "inductor", "aot_inductor"}),
+        ("runtimes", "engine", {"onnxruntime", "openvino", "openvino_blob"}),
+    ],
+)
+def test_a_study_of_a_stage_plans_its_options(study, stage, options):
+    plan = make_plan([f"study={study}"], CONF)
+    assert {plan["steps"][key]["option"] for key in keys(plan, stage)} == options
+    assert plan["study"]["question"].endswith("?")
+
+
 def test_a_setting_that_an_option_does_not_read_changes_nothing():
     plain = make_plan(["study=smoke"], CONF)
     other = make_plan(["study=smoke", "quantize.model_type=none", "engine.workspace_bytes=5"], CONF)
@@ -201,7 +217,7 @@ AXES = {
 }
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.fixed_dictionaries({axis: st.sets(st.sampled_from(names), min_size=1) for axis, names in AXES.items()}))
 def test_every_combination_is_a_variant_or_has_a_reason(chosen):
     words = [f"{axis}={','.join(sorted(names))}" for axis, names in chosen.items()]
