@@ -30,6 +30,28 @@ def test_work_is_counted_by_hand(text_bench):
     assert len(tokens) == 1
 
 
+def test_fused_attention_is_work_as_any_other(bench):
+    """Two products of 5 x 4 by 4 x 5 and 5 x 5 by 5 x 4."""
+    code = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])
+
+
+def build():
+    return Attention()
+"""
+    rng = np.random.default_rng(0)
+    model = bench.model(code, bench.dataset({"x": [rng.normal(size=(5, 4)).astype(np.float32) for _ in range(20)]}))
+    assert model.status == "ok", model.error
+    exported = bench.step("export", "onnx", model, model, min_cosine=0.999)
+    assert model.details["audit"]["macs"] == exported.details["audit"]["macs"] == 2 * 5 * 5 * 4
+
+
 @pytest.mark.parametrize("option", ["torchao_int8_dynamic", "ort_int8_dynamic"])
 def test_attention_stays_in_float_where_activations_are_quantized_at_run_time(text_bench, option):
     found = audited(text_bench, "quantize", option, text_bench.torch if "torchao" in option else None)

@@ -28,6 +28,7 @@ def look_at_torch(artifact: Artifact, feeds: Feeds) -> Look:
         feeds: one example.
     """
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     spec, module = read_spec(artifact), load_module(artifact)
@@ -40,7 +41,7 @@ def look_at_torch(artifact: Artifact, feeds: Feeds) -> Look:
         if _sum_axis(layer) is not None
     ]
     counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
+    with torch.no_grad(), counter, sdpa_kernel(SDPBackend.MATH):  # the counter does not know the CPU's fused attention
         in_float32(module, spec)(**values)
     for hook in hooks:
         hook.remove()
